@@ -53,11 +53,11 @@ class Crops:
     def __post_init__(self):
         """Refuse impossible values."""
         for name in ("global_area", "local_area", "masked"):
-            low, high = getattr(self, name)
-            if not 0 < low <= high <= 1:
+            shares = tuple(getattr(self, name))
+            if len(shares) != 2 or not 0 < shares[0] <= shares[1] <= 1:
                 raise ValueError(
                     f"`{name}` must be two shares, above 0 and at most 1, the "
-                    f"smaller first. Received: {name}={getattr(self, name)}"
+                    f"smaller first. Received: {name}={shares}"
                 )
         if self.num_local < 0:
             raise ValueError(

@@ -223,6 +223,14 @@ def _matched(images, folder):
             f"Each image of {str(images)!r} must have a target of its name in "
             f"{str(folder)!r}. Missing: {missing}"
         )
+    unused = sorted(targets.keys() - {file.stem for file in files})
+    if unused:
+        warnings.warn(
+            f"{len(unused)} targets in {str(folder)!r} are left out, such as "
+            f"{targets[unused[0]].name!r}: {str(images)!r} has no image of "
+            f"their name that ends in one of {_IMAGES}",
+            stacklevel=2,
+        )
     return [(file, targets[file.stem]) for file in files]
 
 

@@ -141,5 +141,7 @@ def test_evaluation_sees_every_image_once():
 def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="`local_area` must be two shares"):
         data.Crops(local_area=(0.4, 0.1))
+    with pytest.raises(ValueError, match=r"two shares.*masked=\(0.5,\)"):
+        data.Crops(masked=(0.5,))
     with pytest.raises(ValueError, match="`num_local` must be at least 0"):
         data.Crops(num_local=-1)

@@ -182,6 +182,10 @@ def test_folders_of_masks_and_depth(tmp_path):
     assert train.load(0)["classes"][0].tolist() == [0, 1, 255, 2, 255, 255]
     train, _ = data.load_task(str(tmp_path), "depth", depth_unit=0.01)
     np.testing.assert_allclose(train.load(0)["depth"][0, :2], [1, 2])
+    palette.save(tmp_path / "train/masks/b.png")
+    Image.new("RGB", (6, 4)).save(tmp_path / "train/images/b.tif")
+    with pytest.warns(UserWarning, match=r"1 targets .*'b\.png'"):
+        data.load_task(str(tmp_path), "segmentation")
     np.savez(tmp_path / "train/depth/a.npz", depth=np.full((4, 6), np.nan))
     (tmp_path / "train/depth/a.png").unlink()
     train, _ = data.load_task(str(tmp_path), "depth")
