@@ -59,6 +59,13 @@ class Crops:
                     f"`{name}` must be two shares, above 0 and at most 1, the "
                     f"smaller first. Received: {name}={shares}"
                 )
+        patches = math.prod(self.grid_size or ())
+        if self.grid_size and int(patches * self.masked[1]) < _FEWEST:
+            raise ValueError(
+                f"`masked` must be a share of at least {_FEWEST} patches, the "
+                f"smallest rectangle. Received: masked={self.masked} of "
+                f"{patches} patches"
+            )
         if self.num_local < 0:
             raise ValueError(
                 "`num_local` must be at least 0. Received: "

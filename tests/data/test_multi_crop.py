@@ -143,5 +143,7 @@ def test_what_cannot_be_is_refused():
         data.Crops(local_area=(0.4, 0.1))
     with pytest.raises(ValueError, match=r"two shares.*masked=\(0.5,\)"):
         data.Crops(masked=(0.5,))
+    with pytest.raises(ValueError, match="at least 4 patches.* of 16 patches"):
+        data.Crops(grid_size=(4, 4), masked=(0.1, 0.2))
     with pytest.raises(ValueError, match="`num_local` must be at least 0"):
         data.Crops(num_local=-1)
