@@ -286,13 +286,6 @@ def objective(
         best_by: The score of the best evaluation.
     """
     settings = config.text
-    options: dict = {}
-    if settings.kind == "clip" and (
-        tokenizer is None or tokenizer.kind != "clip"
-    ):
-        # CLIP's own has the largest id there.
-        end = 2 if tokenizer is None else tokenizer.end_token
-        options = dict(pooling="end", end_token=end)
 
     def add_text(image: keras.Model) -> keras.Model:
         size = settings.embedding_size or image.output_shape[-1]
@@ -307,7 +300,6 @@ def objective(
             embedding_size=size,
             tokenizer=tokenizer,
             remat=config.model.remat,
-            **options,
         )
         first = training.contrastive_loss
         start: dict = dict(logit_scale=first.SOFTMAX_LOG_SCALE)

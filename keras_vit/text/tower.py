@@ -127,8 +127,8 @@ class TextModel(graph.Model):
         """Call the model on ids; see `keras.Model.__call__`.
 
         Raises:
-            ValueError: If there are too many for the positions, or an id is
-                not in the vocabulary.
+            ValueError: If there are too many for the positions, an id is not in
+                the vocabulary, or none is the end that the model reads.
         """
         return super().__call__(self.check(inputs), *args, **kwargs)
 
@@ -203,6 +203,14 @@ class TextModel(graph.Model):
             )
         if values.size:
             _check_range(self.name, config.vocab_size, values)
+        if config.pooling == "end":
+            ends = (values == config.end_token).any(axis=1)
+            if not ends.all():
+                raise ValueError(
+                    f"`ids` must have the token {config.end_token} in each "
+                    f"row: `{self.name}` reads the end of a text. Received: "
+                    f"none in row {int(ends.argmin())}"
+                )
         if values.shape[1] == length:
             return ids
         padded = np.zeros((len(values), length), "int32")
@@ -249,7 +257,8 @@ def text_tower(
 
     Args:
         kind: "clip": each token sees those before it, and the end of the text
-            is read; "siglip": all see all, and the last is read.
+            is read, which is the largest id unless the tokenizer is of another
+            kind; "siglip": all see all, and the last is read.
         tokenizer: From a list of strings to ids, `[B, L]`.
         dtype: Policy of the layers; the global one.
         remat: Whether blocks recompute their activations in the backward pass.
@@ -265,6 +274,13 @@ def text_tower(
             "siglip", vocab_size=100, context_length=16, hidden_size=64,
             num_layers=2, num_heads=2, mlp_dim=128, embedding_size=64)
     """
+    if (
+        kind == "clip"
+        and isinstance(tokenizer, Tokenizer)
+        and tokenizer.kind != "clip"
+        and not {"pooling", "end_token"} & set(fields)
+    ):
+        fields |= dict(pooling="end", end_token=tokenizer.end_token)
     config = TextConfig(**(KINDS[kind] | fields))
     with policy(dtype):
         model = _assemble(config, name)

@@ -187,6 +187,17 @@ def test_a_short_text_is_read_to_its_end():
 
 
 @pytest.mark.backend("torch")
+def test_a_text_of_any_tokenizer_is_read_to_its_end():
+    """Not to its largest id, which a word may have that is not the last."""
+    red, blue = make("clip").encode_texts(["car red", "car a"])
+    assert not np.allclose(red, blue, atol=1e-3)
+    tower = make("clip").text_tower
+    assert tower.architecture.end_token == tower.tokenizer.end_token
+    with pytest.raises(ValueError, match="the token 2 in each row.*row 1"):
+        tower(np.array([[4, 3, 2], [4, 3, 1]]))
+
+
+@pytest.mark.backend("torch")
 def test_towers_that_do_not_meet_are_refused():
     text = keras_vit.text.text_tower("clip", **TEXT, embedding_size=12)
     image = keras_vit.ViT(**VIT, input_shape=(16, 16, 3), include_top=False)
