@@ -52,8 +52,10 @@ def task_scores(
         of depth "AbsRel" and "delta1"; "mAP" of "actions".
 
     Raises:
-        ValueError: If a target has another size than its image.
+        ValueError: If a target has another size than its image, or the model
+            has the classes of the source in another order, or others too.
     """
+    _check_classes(getattr(model, "class_names", None) or (), source)
     interpret = interpret or model.interpret
     score = _score_of(source)
     options = _options_of(source)
@@ -74,6 +76,20 @@ def task_scores(
                 _count(score, source, int(number), size, own)
     result = score.result()
     return {k: v for k, v in result.items() if np.ndim(v) == 0}
+
+
+def _check_classes(names, source):
+    """Refuse a model whose labels are those of other classes."""
+    own = source.class_names
+    # Names that are numbers in one of them (TFDS) tell the count alone.
+    comparable = len(names) != len(own) or {*names} & {*own}
+    if names and own and tuple(names) != own and comparable:
+        raise ValueError(
+            "`model` must have the classes of the source in its order, since "
+            f"labels are numbers. Received: {len(names)} classes, first "
+            f"{list(names[:3])}, for {len(own)}, first {list(own[:3])}, of "
+            f"{source.name!r}"
+        )
 
 
 def _score_of(source) -> Any:

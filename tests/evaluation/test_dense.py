@@ -1,9 +1,11 @@
 """Scores of detection, segmentation and depth against direct counts."""
 
+import types
+
 import numpy as np
 import pytest
 
-from keras_vit import evaluation
+from keras_vit import data, evaluation
 
 pytestmark = pytest.mark.backend_independent
 
@@ -191,3 +193,23 @@ def test_windows_cover_an_image_and_overlaps_are_averaged():
     np.testing.assert_allclose(found, image * 2)
     with pytest.raises(ValueError, match="`window` must be at most the image"):
         evaluation.predict_windows(lambda x: x, image, (6, 4), (3, 3))
+
+
+@pytest.mark.parametrize("names", [("b", "a"), ("N/A", "a", "b"), "xyz"])
+def test_a_model_of_other_classes_is_not_scored(names):
+    """Of COCO's 91 numbers and 80 classes, say."""
+    source = data.TaskSource(
+        name="pairs",
+        task="segmentation",
+        class_names=("a", "b"),
+        num_examples=0,
+        load=lambda index: {},
+    )
+    model = types.SimpleNamespace(class_names=names, interpret=None)
+    score = evaluation.task_scores.__wrapped__  # of no model of Keras
+    with pytest.raises(ValueError, match="the classes of the source in its"):
+        score(model, source, [])
+    # Others are of the same number, and named by it.
+    model.class_names = ("1", "2")
+    with pytest.raises(ValueError, match="at least one example"):
+        score(model, source, [])
