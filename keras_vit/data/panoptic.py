@@ -29,6 +29,12 @@ def read_panoptic(
     """
     try:
         content = json.loads(path.read_bytes())
+        for name, key in (
+            ("categories", "id"),
+            ("images", "id"),
+            ("annotations", "image_id"),
+        ):
+            _check_once(content[name], name, key)
         categories = sorted(content["categories"], key=lambda c: c["id"])
         names = tuple(each["name"] for each in categories)
         stuff = tuple(i for i, c in enumerate(categories) if not c["isthing"])
@@ -41,6 +47,7 @@ def read_panoptic(
             for file in (image, segments):
                 if not file.is_file():
                     raise ValueError(f"missing: {str(file)!r}")
+            _check_once(each["segments_info"], "segments_info", "id")
             infos = [
                 (s["id"], index[s["category_id"]], bool(s.get("iscrowd")))
                 for s in each["segments_info"]
@@ -52,6 +59,12 @@ def read_panoptic(
             f"exist: {error}"
         ) from error
     return found, names, stuff
+
+
+def _check_once(entries, name, key):
+    values = [each[key] for each in entries]
+    if len(set(values)) < len(values):
+        raise ValueError(f"two entries of `{name}` share `{key}`")
 
 
 def _reader(image, file, infos):

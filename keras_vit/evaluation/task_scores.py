@@ -81,7 +81,7 @@ def task_scores(
 def _check_classes(names, source):
     """Refuse a model whose labels are those of other classes."""
     own = source.class_names
-    # Names that are numbers in one of them (TFDS) tell the count alone.
+    # Of names that are numbers in one of them (TFDS) the count is compared.
     comparable = len(names) != len(own) or {*names} & {*own}
     if names and own and tuple(names) != own and comparable:
         raise ValueError(

@@ -238,6 +238,17 @@ def test_a_folder_of_panoptic_segments(tmp_path):
     file.unlink()
     with pytest.raises(ValueError, match=r"missing: .*b\.png"):
         data.load_task(str(tmp_path), "panoptic")
+    for key, name in (
+        ("categories", "id"),
+        ("images", "id"),
+        ("annotations", "image_id"),
+    ):
+        twice = content | {key: content[key] * 2}
+        (tmp_path / "annotations/panoptic_train2017.json").write_text(
+            json.dumps(twice)
+        )
+        with pytest.raises(ValueError, match=f"`{key}` share `{name}`"):
+            data.load_task(str(tmp_path), "panoptic")
 
 
 def test_windows_of_an_image_cover_its_longer_side():
