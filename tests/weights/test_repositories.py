@@ -169,6 +169,19 @@ def test_a_name_of_the_list_is_fetched_by_the_hubs_client(server):
 
 
 @pytest.mark.backend_independent
+@pytest.mark.parametrize("kind", ["HTTPError", "LocalEntryNotFoundError"])
+def test_a_broken_transfer_is_a_connection_error(kind, monkeypatch):
+    library = pytest.importorskip("huggingface_hub")
+
+    def broken(*args, **kwargs):
+        raise getattr(library.errors, kind)("the peer closed the connection")
+
+    monkeypatch.setattr(library, "snapshot_download", broken)
+    with pytest.raises(ConnectionError, match="dinov2-small.*peer closed"):
+        hub.fetch(SMALL)
+
+
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("name", "license_name"),
     [

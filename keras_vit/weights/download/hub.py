@@ -88,7 +88,8 @@ def fetch(name: str) -> str:
             f"{name!r} is not there, or not public. Look for its name at "
             "huggingface.co, or log in with `hf auth login`."
         ) from None
-    except (errors.LocalEntryNotFoundError, OSError) as error:
+    # A transfer that breaks off raises an error of the client's own library.
+    except (OSError, getattr(errors, "HTTPError", OSError)) as error:
         raise ConnectionError(
             f"{name!r} could not be fetched: {error}. Without a network, "
             "give the path of a copy instead."
