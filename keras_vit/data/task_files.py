@@ -339,8 +339,10 @@ def _png(file, modes):
     image = optional("PIL.Image", extra="images")
     try:
         with image.open(file, formats=("PNG",)) as opened:
-            if opened.mode not in modes:
-                raise ValueError(f"its mode is {opened.mode}, not of {modes}")
+            # Pillow scales grey values of 2 or 4 bits to 255, as colours.
+            stored = opened.tile[0][3]
+            if opened.mode not in modes or stored in ("L;2", "L;4"):
+                raise ValueError(f"its mode is {stored}, not of {modes}")
             return np.asarray(opened).astype("int64")
     except (OSError, SyntaxError, ValueError) as error:
         raise ValueError(

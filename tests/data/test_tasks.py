@@ -1,6 +1,8 @@
 """Data sets for detection, segmentation and depth."""
 
 import json
+import struct
+import zlib
 
 import keras
 import numpy as np
@@ -9,7 +11,7 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from keras_vit import data
-from keras_vit.data import joint
+from keras_vit.data import joint, task_files
 
 pytestmark = pytest.mark.backend_independent
 
@@ -190,6 +192,25 @@ def test_folders_of_masks_and_depth(tmp_path):
     (tmp_path / "train/depth/a.png").unlink()
     train, _ = data.load_task(str(tmp_path), "depth")
     assert (train.load(0)["depth"] == 0).all()
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_grey_masks_of_few_bits_are_refused(tmp_path, bits):
+    """Are their values classes, or shares of white as of a picture?"""
+    header = struct.pack(">IIBBBBB", 1, 1, bits, 0, 0, 0, 0)
+    parts = (
+        (b"IHDR", header),
+        (b"IDAT", zlib.compress(b"\0\x10")),
+        (b"IEND", b""),
+    )
+    content = b"\x89PNG\r\n\x1a\n"
+    for name, part in parts:
+        checksum = zlib.crc32(name + part)
+        content += struct.pack(">I", len(part)) + name + part
+        content += struct.pack(">I", checksum)
+    (tmp_path / "a.png").write_bytes(content)
+    with pytest.raises(ValueError, match=f"its mode is L;{bits}"):
+        task_files.read_classes(tmp_path / "a.png", 150)
 
 
 def test_a_folder_of_panoptic_segments(tmp_path):
