@@ -89,7 +89,11 @@ def fetch(name: str) -> str:
             "huggingface.co, or log in with `hf auth login`."
         ) from None
     # A transfer that breaks off raises an error of the client's own library.
-    except (OSError, getattr(errors, "HTTPError", OSError)) as error:
+    except (
+        errors.LocalEntryNotFoundError,
+        getattr(errors, "HTTPError", OSError),
+        OSError,
+    ) as error:
         raise ConnectionError(
             f"{name!r} could not be fetched: {error}. Without a network, "
             "give the path of a copy instead."
