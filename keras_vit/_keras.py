@@ -145,12 +145,7 @@ class WholeGradient(_Optimizer):
 
 
 def check_clipping(model: keras.Model, stacklevel: int) -> None:
-    """Warn of an optimizer that clips the gradient of each replica.
-
-    Args:
-        model: The compiled model.
-        stacklevel: See `warnings.warn`.
-    """
+    """Warn of an optimizer that clips the gradient of each replica."""
     if keras.backend.backend() != "tensorflow":
         return
     optimizer = model.optimizer

@@ -166,11 +166,7 @@ def describe(config, built) -> str:
 
 
 def check(config) -> None:
-    """Refuse what this objective does not support.
-
-    Raises:
-        ValueError: If a field has an impossible value.
-    """
+    """Refuse what this objective does not support."""
     own = config.dino
     scored.refuse_unused(config, UNUSED, "the objective 'dino'")
     training.DINO(

@@ -231,11 +231,7 @@ def read_image(
 
 
 def read_pixels(path: str | os.PathLike, channels: int = 3) -> np.ndarray:
-    """Read one image file in its own size, upright: uint8 `[H, W, channels]`.
-
-    Raises:
-        ValueError: As `read_image`.
-    """
+    """Read an image file in its own size, upright: uint8 `[H, W, channels]`."""
     require_file(path)
     _check_channels(channels)
     if not _has_tensorflow():

@@ -122,9 +122,6 @@ def check_prefix(config) -> None:
 
     Args:
         config: The architecture, which may lack a class token.
-
-    Raises:
-        ValueError: If a field has an impossible value.
     """
     num_registers = getattr(config, "num_registers", 0)
     first = int(config.class_token)

@@ -193,9 +193,6 @@ def arrays_of(values, family, metadata, format, allow_differences=False):
         family: A key of `FAMILIES`.
         metadata: Of the model.
         format, allow_differences: See `save_checkpoint`.
-
-    Raises:
-        ValueError: As `save_checkpoint`.
     """
     if family not in FAMILIES:
         raise ValueError(

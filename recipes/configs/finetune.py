@@ -97,12 +97,7 @@ def _from_scratch(model, dataset):
 
 
 def from_weights(model: str, dataset: str) -> experiment.Config:
-    """Fine-tune as Table 4 says for ViT, ResNets too.
-
-    Args:
-        model: The name of a constructor.
-        dataset: The data set.
-    """
+    """Fine-tune as Table 4 says for ViT, ResNets too."""
     config = experiment.Config(
         model=experiment.Model(name=model, weights=_weights(model)),
         data=experiment.Data(
