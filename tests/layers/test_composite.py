@@ -6,6 +6,7 @@ import catalogue
 import keras
 import numpy as np
 import pytest
+import realistic
 
 import keras_vit
 
@@ -17,11 +18,7 @@ LABELS = np.arange(4) % 3
 
 
 def make_model(name="token", **arguments):
-    model = catalogue.make_model(name, **arguments)
-    rng = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(rng.normal(size=weight.shape) * 0.3)
-    return model
+    return realistic.fill(catalogue.make_model(name, **arguments))
 
 
 def reload(model, path):
