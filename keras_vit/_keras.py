@@ -49,9 +49,6 @@ def nested_layers(layer, recursive: bool = True) -> list:
 def source(tensor) -> tuple | None:
     """Return the operation that makes a symbolic tensor, and which output.
 
-    Args:
-        tensor: A symbolic tensor.
-
     Returns:
         The operation, such as a layer, and the index of its output; None if
         unknown.

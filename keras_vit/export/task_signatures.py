@@ -44,11 +44,6 @@ def plan(
 ) -> dict:
     """Return the arguments of `TaskAnswers` that an export was given.
 
-    Args:
-        model: The model.
-        top_k, activation: Of `export_savedmodel`.
-        interpret: Of its `RequestOptions`.
-
     Raises:
         ValueError: If the task has no such option, or it is invalid.
     """

@@ -83,12 +83,7 @@ class EncoderArguments(ModelArguments, total=False):
 def family(
     name: str, title: str, config: type, forward: Callable, **kwargs
 ) -> Family:
-    """Register a family whose blocks are `EncoderBlock`.
-
-    Args:
-        name, title, config, forward: See `Family`.
-        **kwargs: Other fields of it.
-    """
+    """Register a family whose blocks are `EncoderBlock`."""
     return register(
         name,
         title,
