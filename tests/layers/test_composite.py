@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import realistic
+from functional import values_of
 
 import keras_vit
 
@@ -32,10 +33,6 @@ def predict(model, images=IMAGES):
 
 def trainable_paths(model):
     return sorted(w.path for w in model.trainable_weights)
-
-
-def values_of(model):
-    return {w.path: keras.ops.convert_to_numpy(w) for w in model.weights}
 
 
 def make_tuned(backbone):
