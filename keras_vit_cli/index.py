@@ -11,11 +11,7 @@ from keras_vit_cli import predict
 
 
 def run(options) -> int:
-    """Embed the images of the command line.
-
-    Returns:
-        The exit status: 1 if an image could not be read, else 0.
-    """
+    """Embed the images of the command line; return 1 if one is not read."""
     folder = os.path.dirname(options.index) or "."
     if not os.path.isdir(folder) or not options.index.endswith(".npz"):
         raise ValueError(

@@ -25,11 +25,7 @@ from keras_vit_cli import predict_tasks, words
 
 
 def run(options) -> int:
-    """Predict as the command line asks.
-
-    Returns:
-        The exit status: 1 if an image could not be read, else 0.
-    """
+    """Predict as the command line asks; return 1 if a file is not read."""
     _check_options(options)
     if not any(
         os.path.exists(name) or glob.glob(name, recursive=True)
