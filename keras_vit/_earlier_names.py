@@ -17,12 +17,7 @@ NAMES = {
 
 
 def rename(given: Mapping[str, Any], stacklevel: int = 3) -> dict[str, Any]:
-    """Return arguments under the names of today, and warn of earlier ones.
-
-    Args:
-        given: Arguments of a model or a layer, of a caller or a file.
-        stacklevel: See `warnings.warn`.
-    """
+    """Return arguments under the names of today, and warn of earlier ones."""
     earlier = {old: new for old, new in NAMES.items() if old in given}
     renamed = {earlier.get(name, name): value for name, value in given.items()}
     if renamed.get("pooling") == "levels":

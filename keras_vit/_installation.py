@@ -24,12 +24,6 @@ def refuse_other_package(directory: str | os.PathLike) -> None:
 
     The other distribution's `__init__.py` may have replaced ours, so the
     subpackages that all others import call this too.
-
-    Args:
-        directory: The directory of the package.
-
-    Raises:
-        ImportError: If it holds modules of the other project.
     """
     found = [
         name for name in OTHERS if os.path.isfile(os.path.join(directory, name))

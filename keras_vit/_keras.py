@@ -49,9 +49,6 @@ def nested_layers(layer, recursive: bool = True) -> list:
 def source(tensor) -> tuple | None:
     """Return the operation that makes a symbolic tensor, and which output.
 
-    Args:
-        tensor: A symbolic tensor.
-
     Returns:
         The operation, such as a layer, and the index of its output; None if
         unknown.
@@ -145,12 +142,7 @@ class WholeGradient(_Optimizer):
 
 
 def check_clipping(model: keras.Model, stacklevel: int) -> None:
-    """Warn of an optimizer that clips the gradient of each replica.
-
-    Args:
-        model: The compiled model.
-        stacklevel: See `warnings.warn`.
-    """
+    """Warn of an optimizer that clips the gradient of each replica."""
     if keras.backend.backend() != "tensorflow":
         return
     optimizer = model.optimizer

@@ -78,9 +78,6 @@ def last_layer(tensor) -> keras.layers.Layer | None:
     """Return the layer that makes a symbolic tensor, in a nested model too.
 
     Layers that change nothing are passed over.
-
-    Args:
-        tensor: An output of a functional model.
     """
     layer, index = source(tensor) or (None, 0)
     if getattr(layer, "outputs", None):
@@ -94,11 +91,7 @@ def last_layer(tensor) -> keras.layers.Layer | None:
 
 
 def output_of(layer: keras.layers.Layer | None) -> str | None:
-    """Return one of `PROBABILITIES`, "logits", or None if it is not known.
-
-    Args:
-        layer: The last layer of a model.
-    """
+    """Return one of `PROBABILITIES`, "logits", or None if it is not known."""
     if isinstance(layer, keras.layers.Softmax):
         return "softmax"
     name = getattr(getattr(layer, "activation", None), "__name__", None)

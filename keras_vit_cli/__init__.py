@@ -11,14 +11,7 @@ from keras_vit_cli import arguments, command
 
 @command.entry
 def main(words: list[str]) -> int:
-    """Run a command.
-
-    Args:
-        words: The arguments; by default those of sys.argv.
-
-    Returns:
-        The exit status: 0 for success, 2 for a user error.
-    """
+    """Run a command; return 0 for success, 2 for a user error."""
     options = arguments.parser().parse_args(words)
     if options.program != "classify":  # which asks a server
         command.choose_backend()

@@ -9,9 +9,6 @@ def library(purpose: str) -> types.ModuleType:
 
     Args:
         purpose: What needs it, the beginning of a sentence.
-
-    Raises:
-        ImportError: If it is not installed.
     """
     try:
         import apache_beam

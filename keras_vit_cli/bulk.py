@@ -56,10 +56,7 @@ class Job:
 
 
 def run(options) -> int:
-    """Do what is left of the job of the command line.
-
-    Returns:
-        The exit status: 1 if an image could not be read, else 0.
+    """Do what is left of the job; return 1 if an image could not be read.
 
     Raises:
         ValueError: If an argument is invalid, or the output is that of another

@@ -199,9 +199,6 @@ def ask_rest(
 def signatures_of(served) -> list[str]:
     """Return the names of the signatures of a model, asked over REST.
 
-    Args:
-        served: As for `ask_rest`.
-
     Raises:
         NoAnswer: If the server cannot be asked, or has no such model.
     """

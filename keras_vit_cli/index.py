@@ -11,14 +11,7 @@ from keras_vit_cli import predict
 
 
 def run(options) -> int:
-    """Embed the images of the command line.
-
-    Returns:
-        The exit status: 1 if an image could not be read, else 0.
-
-    Raises:
-        ValueError: If the model has no two towers, or an argument is invalid.
-    """
+    """Embed the images of the command line; return 1 if one is not read."""
     folder = os.path.dirname(options.index) or "."
     if not os.path.isdir(folder) or not options.index.endswith(".npz"):
         raise ValueError(
@@ -43,11 +36,7 @@ def run(options) -> int:
 
 
 def two_towers(name: str) -> keras.Model:
-    """Load a model of two towers by what the command line calls it.
-
-    Raises:
-        ValueError: If it has none, or takes scaled pixels.
-    """
+    """Load a model of two towers by what the command line calls it."""
     model = predict.load(name)
     if not isinstance(model, TwoTowers):
         raise ValueError(
@@ -64,9 +53,6 @@ def check_embeds(name: str, model: keras.Model) -> None:
     Args:
         name: What the command line calls the model.
         model: The model, or two towers.
-
-    Raises:
-        ValueError: If it does not.
     """
     tower = model.image_tower if isinstance(model, TwoTowers) else model
     shape = tower.input_shape

@@ -25,14 +25,7 @@ from keras_vit_cli import predict_tasks, words
 
 
 def run(options) -> int:
-    """Predict as the command line asks.
-
-    Returns:
-        The exit status: 1 if an image could not be read, else 0.
-
-    Raises:
-        ValueError: If an argument is invalid.
-    """
+    """Predict as the command line asks; return 1 if a file is not read."""
     _check_options(options)
     if not any(
         os.path.exists(name) or glob.glob(name, recursive=True)
@@ -196,9 +189,6 @@ def check_pixels(name: str, model: keras.Model) -> None:
     Args:
         name: What the command line calls the model.
         model: The model, or its tower of images.
-
-    Raises:
-        ValueError: If it has no layer that scales.
     """
     if not any(layer.name == "preprocessing" for layer in model.layers):
         raise ValueError(
@@ -333,16 +323,7 @@ def _printer(kind):
 
 
 def check_picture(option: str, path: str) -> None:
-    """Refuse a picture that could not be written, before the work.
-
-    Args:
-        option: The option that names the picture.
-        path: The picture.
-
-    Raises:
-        ValueError: If its folder does not exist, or no picture ends so.
-        ImportError: If matplotlib is not installed.
-    """
+    """Refuse a picture that could not be written, before the work."""
     kinds = figures.new_figure(1, 1).canvas.get_supported_filetypes()
     ending = os.path.splitext(path)[1].removeprefix(".").lower()
     if ending not in kinds or not os.path.isdir(os.path.dirname(path) or "."):

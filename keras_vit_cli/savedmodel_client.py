@@ -117,10 +117,6 @@ class Classifier:
     def ask(self, signature: str, images: list[bytes]) -> dict:
         """Call a signature that takes `image_bytes`.
 
-        Args:
-            signature: Its name.
-            images: Contents of files.
-
         Returns:
             Its outputs, arrays by name.
         """

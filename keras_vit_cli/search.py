@@ -18,10 +18,7 @@ SIDE = 192
 
 
 def run(options) -> int:
-    """Print the images that fit best, and draw them.
-
-    Returns:
-        The exit status, 0.
+    """Print the images that fit best, and draw them; return 0.
 
     Raises:
         ValueError: If the file is no index, the model is another, or an

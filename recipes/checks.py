@@ -45,11 +45,7 @@ BELOW = {
 
 
 def check(config: experiment.Config) -> None:
-    """Refuse invalid values early, with a clear message.
-
-    Raises:
-        ValueError: If a field has an invalid value.
-    """
+    """Refuse invalid values early, with a clear message."""
     _check_names(config)
     for path, allowed in ALLOWED.items():
         value = fields.get(config, path)
@@ -134,9 +130,6 @@ def check_range(name: str, value, low, high=None) -> None:
 
     Args:
         high: What the number must be below; None is no limit.
-
-    Raises:
-        ValueError: If the number lies outside.
     """
     if not low <= value or (high is not None and value >= high):
         raise ValueError(

@@ -16,9 +16,6 @@ def find_optimizer(text: str) -> tuple:
     Args:
         text: A class of `keras.optimizers` or "module:Class" of the user's own,
             perhaps with literal arguments by name.
-
-    Raises:
-        ValueError: If there is no such class.
     """
     found, positional, keywords = _find(
         "optim.name", text, keras.optimizers, OPTIMIZERS
@@ -49,11 +46,7 @@ def find_schedule(text: str) -> tuple:
 
 
 def made(argument: str, text: str, make, *positional, **keywords):
-    """Call what `text` names; an error of its arguments names the field.
-
-    Raises:
-        ValueError: If it does not take the arguments.
-    """
+    """Call what `text` names; an error of its arguments names the field."""
     try:
         return make(*positional, **keywords)
     except (TypeError, ValueError) as error:

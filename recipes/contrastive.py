@@ -135,11 +135,7 @@ def _train(config, workdir, devices, info, made, parts, batches):
 
 
 def check(config: Config) -> None:
-    """Refuse what pairs do not support.
-
-    Raises:
-        ValueError: If a field has an impossible value.
-    """
+    """Refuse what pairs do not support."""
     checks.check(config)
     if config.run.micro_batches > 1:
         raise ValueError(

@@ -65,15 +65,7 @@ page, which deletes it within two hours.
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Serve the page until it is interrupted.
-
-    Args:
-        arguments: Command-line arguments without the program's name; by
-            default those of sys.argv.
-
-    Returns:
-        The exit status, 0.
-    """
+    """Serve the page until it is interrupted; return 0."""
     parser = command.Parser(
         prog="python -m recipes.demo",
         description=__doc__,

@@ -278,9 +278,6 @@ class Neighbours:
     ) -> tuple[list[tuple[str, float]], str | None]:
         """Return the nearest images, and the class that they vote for.
 
-        Args:
-            count: Number of images to return.
-
         Returns:
             (path, cosine similarity), nearest first; and the vote of
             `evaluation.nearest_neighbours` if each class has a folder of

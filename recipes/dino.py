@@ -171,11 +171,7 @@ def describe(config, built) -> str:
 
 
 def check(config) -> None:
-    """Refuse what this objective does not support.
-
-    Raises:
-        ValueError: If a field has an impossible value.
-    """
+    """Refuse what this objective does not support."""
     scored.refuse_unused(config, UNUSED, "the objective 'dino'")
     settings(config, total_steps=1)
     if config.run.micro_batches > 1:

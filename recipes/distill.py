@@ -64,11 +64,7 @@ class Config(experiment.Config):
 
 
 def check(config: Config) -> None:
-    """Refuse what a run with a teacher does not support.
-
-    Raises:
-        ValueError: If a field has an impossible value.
-    """
+    """Refuse what a run with a teacher does not support."""
     checks.check(config)
     own = config.distill
     if own.method not in METHODS:

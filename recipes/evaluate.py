@@ -55,15 +55,7 @@ OBJECTNET = "objectnet"
 
 @command.entry
 def main(arguments: list[str]) -> int:
-    """Evaluate as the command line asks.
-
-    Args:
-        arguments: Command-line arguments without the program's name; by
-            default those of sys.argv.
-
-    Returns:
-        The exit status, 0.
-    """
+    """Evaluate as the command line asks; return 0."""
     parser = command.Parser(
         prog="python -m recipes.evaluate",
         description=__doc__,

@@ -311,3 +311,14 @@ class Config:
     evaluation: Evaluation = dataclasses.field(default_factory=Evaluation)
     run: Run = dataclasses.field(default_factory=Run)
     seed: int = 0
+
+
+def model_and_dataset(arguments: str, file: str, such_as: str) -> list[str]:
+    """Return the parts of "MODEL,DATASET", the argument of a config's file."""
+    parts = arguments.split(",", 1)
+    if len(parts) != 2 or not all(parts):
+        raise ValueError(
+            f"The argument of {file} must be MODEL,DATASET, such as {such_as}. "
+            f"Received: {arguments!r}"
+        )
+    return parts

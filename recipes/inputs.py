@@ -243,7 +243,7 @@ def dataset_info(config: Config, train: data.Source) -> DatasetInfo:
         channels=config.data.channels or native_channels,
         class_names=train.class_names,
         train_images=train.num_examples,
-        num_frames=_num_frames(config, train),
+        num_frames=_frames_of(train, config.data.num_frames, frames_of(config)),
         multi_label=train.multi_label,
     )
 
@@ -347,11 +347,6 @@ def num_frames(model: keras.Model, source: data.Source, asked: int = 0) -> int:
             f"Received: num_frames={asked}"
         )
     return _frames_of(source, of_model or asked)
-
-
-def _num_frames(config, source):
-    """Return the frames of a clip for a model that is not built yet."""
-    return _frames_of(source, config.data.num_frames, frames_of(config))
 
 
 def frames_of(config) -> int:

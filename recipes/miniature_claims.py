@@ -147,11 +147,7 @@ def _difference(results, one, other):
 
 
 def result_of(results: dict, sample: list[float]) -> tuple[float, float]:
-    """Return the mean accuracy and its standard error.
-
-    Args:
-        sample: The accuracy of each seed.
-    """
+    """Return the mean accuracy and its standard error."""
     error = uncertainty.standard_error(sample, results["eval_images"])
     return float(np.mean(sample)), error
 

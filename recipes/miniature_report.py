@@ -56,6 +56,7 @@ def measure(
         distances, uniform, title, workdir / "distances.png"
     )
     (similarity,) = inspection.position_similarity(vit).values()
+    sizes = {config.data.train_images for config in planned.values()}
     title = "position embedding similarity"
     pictures.plot_position_similarity(
         similarity, title, workdir / "positions.png"
@@ -68,17 +69,13 @@ def measure(
             )
             for name, model in models.items()
         },
-        sizes=[*sorted(_sizes(planned)), train.num_examples],
+        sizes=[*sorted(sizes - {0}), train.num_examples],
         eval_images=evaluation.num_examples,
         accuracies=_by_model(accuracies),
         positions=position_structure(similarity),
         distances=[each.tolist() for each in distances],
         uniform_distance=uniform[0],
     )
-
-
-def _sizes(planned):
-    return {config.data.train_images for config in planned.values()} - {0}
 
 
 def _by_model(accuracies):

@@ -19,9 +19,6 @@ def refuse_unused(
         config: The config.
         paths: Fields, such as "optim.loss".
         kind: What is trained, for the error: "a task", "pairs".
-
-    Raises:
-        ValueError: If a field has one.
     """
     default = type(config)()
     for path in paths:
@@ -59,12 +56,7 @@ def save_examples(workdir: pathlib.Path, images: Iterable) -> list[str]:
 
 
 def say_scores(results: dict[str, float], best_by: str) -> None:
-    """Print the last and the best evaluation.
-
-    Args:
-        results: Of `fitting.results`.
-        best_by: The score of the best evaluation.
-    """
+    """Print the last and the best evaluation."""
     scores = ", ".join(
         f"{name} {value:.3f}"
         for name, value in results.items()

@@ -194,11 +194,7 @@ def _naming_wrong_examples():
 
 
 def check(config: Config) -> None:
-    """Refuse a head of another task, and what tasks do not support.
-
-    Raises:
-        ValueError: If a field has an impossible value.
-    """
+    """Refuse a head of another task, and what tasks do not support."""
     checks.check(config)
     task = config.task
     if task.name not in HEADS:
@@ -375,12 +371,7 @@ def _head(config):
 def objective(
     config: Config, class_names: tuple[str, ...]
 ) -> training_step.Objective:
-    """Return the head and the loss of a task.
-
-    Args:
-        config: The config.
-        class_names: Names of the classes.
-    """
+    """Return the head and the loss of a task."""
     task, name = config.task, _head(config)
     if name in ("yolos", "eomt"):
         make = functools.partial(

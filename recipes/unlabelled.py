@@ -124,11 +124,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
 
 
 def check(config: Config) -> None:
-    """Refuse an unknown objective, and what it does not support.
-
-    Raises:
-        ValueError: If a field has an impossible value.
-    """
+    """Refuse an unknown objective, and what it does not support."""
     checks.check(config)
     if config.objective not in METHODS:
         raise ValueError(

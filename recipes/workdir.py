@@ -105,9 +105,6 @@ def refuse_other_config(
 
     Returns:
         Whether the workdir was begun, with the same config.
-
-    Raises:
-        ValueError: If it was begun with another; the difference is shown.
     """
     try:
         text = (workdir / "config.json").read_text()
@@ -149,10 +146,6 @@ def refuse_other_data(workdir: pathlib.Path, found: dict) -> None:
     Args:
         found: The images that are there now, as `derived["data"]` of
             config.json describes them; see `recipes.inputs.describe`.
-
-    Raises:
-        ValueError: If an image was added, removed, renamed or labelled
-            otherwise since then.
     """
     there = read_derived(workdir).get("data")
     # The folder may have been moved, and earlier versions wrote nothing.

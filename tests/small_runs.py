@@ -1,12 +1,14 @@
 """Configs of runs that take seconds, and a small model."""
 
+import csv
+import json
 import shutil
 
 import keras
 import numpy as np
 
 import keras_vit
-from recipes import fields, finetune
+from recipes import evaluate, fields, finetune
 
 
 def small_config(config=None, **changes):
@@ -35,6 +37,16 @@ def changed(config, **changes):
     """
     changes = {fields.current(name): x for name, x in changes.items()}
     return fields.changed(config, changes)
+
+
+def rows_of(workdir):
+    with open(workdir / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def results_of(capsys, *arguments):
+    assert evaluate.main([*map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
 
 
 def assert_resumes(run, config, results, workdir, copy):

@@ -43,3 +43,10 @@ def write(path, frames, rate=25, milliseconds=None, options=None):
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
     return path
+
+
+def take(dataset, count):
+    """The images of the first batches."""
+    return [
+        batch["images"] for batch in dataset.take(count).as_numpy_iterator()
+    ]

@@ -54,12 +54,7 @@ def main(arguments: list[str]) -> int:
 
 
 def step(words: list[str], batch_size: int):
-    """Return a function that trains the model of a config on one batch.
-
-    Args:
-        words: --config and its changes.
-        batch_size: Images of the batch.
-    """
+    """Return a function that trains the model of a config on one batch."""
     config, *_ = cli.parse(["benchmark_steps", *words], DEFAULT_CONFIG)
     changes = {"model.weights": "", "model.dtype_policy": "float32"}
     config = fields.changed(config, changes)

@@ -68,12 +68,7 @@ def build(name: str, _=None):
 
 
 def draw(speeds: dict[str, float], device: str):
-    """Draw clips per second against the paper's accuracy.
-
-    Args:
-        speeds: Name -> clips per second.
-        device: What they are of.
-    """
+    """Draw clips per second against the paper's accuracy."""
     from keras_vit.inspection import figures
 
     figure = figures.new_figure(5.2, 4.2)

@@ -219,10 +219,6 @@ def _beats(other, point):
 def fit(points: list[Point], num_samples: int) -> Law:
     """Fit the law, and that of errors drawn about it.
 
-    Args:
-        points: Those of the frontier.
-        num_samples: Samples of the bootstrap.
-
     Raises:
         ValueError: If the points cannot show the law: too few, of too little
             difference in compute, or of errors that do not fall.

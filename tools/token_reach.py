@@ -62,9 +62,6 @@ def main(arguments: list[str]) -> int:
 def reach_of(name: str) -> tuple[np.ndarray, bool]:
     """Return after how many blocks the middle token depends on each token.
 
-    Args:
-        name: Name of a family.
-
     Returns:
         Numbers of blocks of the first resolution, `[H, W]`; more than `BLOCKS`
         are infinitely many, and half a block is one of its axes. Averages
@@ -163,11 +160,7 @@ def dependencies(block, grid: int, batch: int = 32) -> np.ndarray:
 
 @contextlib.contextmanager
 def calling(functions: dict):
-    """Let layers compute these functions instead of their own.
-
-    Args:
-        functions: Layer -> what it computes.
-    """
+    """Let layers compute these functions instead of their own."""
     for layer, function in functions.items():
         layer.call = function
     try:

@@ -4,7 +4,7 @@ Functions of pixels take an image, `[H, W, C]`, or the frames of a clip,
 `[T, H, W, C]`, which are cropped in the same way.
 """
 
-from keras_vit.data import formats, orientation
+from keras_vit.data import formats
 from keras_vit.data.decode import cmyk_to_grey, decode_image, resize
 from keras_vit.data.optional_imports import apart, tensorflow
 
@@ -56,12 +56,12 @@ def decode_window(image, channels: int, seed, min_area: float = MIN_AREA):
     def crop_jpeg():
         turn = formats.orientation(image)
         stored = tf.io.extract_jpeg_shape(image)
-        shape = orientation.swap(stored[:2], turn)
+        shape = formats.swap(stored[:2], turn)
         begin, size = sample_window(
             tf.concat([shape, stored[2:]], 0), seed, min_area
         )
-        window = orientation.stored_window(begin[:2], size[:2], shape, turn)
-        return orientation.upright(decode(*window), turn)
+        window = formats.stored_window(begin[:2], size[:2], shape, turn)
+        return formats.upright(decode(*window), turn)
 
     @apart
     def crop_file():

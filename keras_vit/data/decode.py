@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from keras_vit._paths import require_file, why_no_file
-from keras_vit.data import formats, orientation, pillow
+from keras_vit.data import formats, pillow
 from keras_vit.data.optional_imports import apart, tensorflow, unconverted
 
 # Extensions of the files that `decode_image` reads.
@@ -70,7 +70,7 @@ def _decode_any(encoded, channels):
 
 def _decode_jpeg(encoded, channels):
     image = stored_jpeg(encoded, channels)
-    return orientation.upright(image, formats.orientation(encoded))
+    return formats.upright(image, formats.orientation(encoded))
 
 
 def stored_jpeg(encoded, channels: int):
@@ -102,14 +102,19 @@ def _decode_other(encoded, channels):
     def of(kind, read):
         image = _decode_kind(encoded, kind, read, channels)
         image = recolour(image, channels)
-        return orientation.upright(image, formats.orientation(encoded, kind))
+        return formats.upright(image, formats.orientation(encoded, kind))
 
+    # Whatever it is, the decoder says why it does not decode.
+    return of_kind(encoded, of, lambda: _decode(encoded, channels))
+
+
+def of_kind(encoded, apply, default):
+    """Return `apply(kind, reader)` of a file of `formats.READERS`."""
     cases = [
-        (formats.is_kind(encoded, kind), functools.partial(of, kind, read))
+        (formats.is_kind(encoded, kind), functools.partial(apply, kind, read))
         for kind, read in formats.READERS.items()
     ]
-    # Whatever it is, the decoder says why it does not decode.
-    return tensorflow().case(cases, default=lambda: _decode(encoded, channels))
+    return tensorflow().case(cases, default=default)
 
 
 def stored_pixels(encoded: bytes, channels: int, name: str) -> np.ndarray:
@@ -226,11 +231,7 @@ def read_image(
 
 
 def read_pixels(path: str | os.PathLike, channels: int = 3) -> np.ndarray:
-    """Read one image file in its own size, upright: uint8 `[H, W, channels]`.
-
-    Raises:
-        ValueError: As `read_image`.
-    """
+    """Read an image file in its own size, upright: uint8 `[H, W, channels]`."""
     require_file(path)
     _check_channels(channels)
     if not _has_tensorflow():

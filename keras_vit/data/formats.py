@@ -58,8 +58,7 @@ def number(data, at, count: int, big=False):
 
 def _has(data, at, content: bytes):
     """Return whether these bytes stand at a position."""
-    is_same = _part(data, at, len(content)) == [*content]
-    return tensorflow().reduce_all(is_same)
+    return tensorflow().reduce_all(_part(data, at, len(content)) == [*content])
 
 
 def _part(data, at, count):
@@ -70,10 +69,7 @@ def _part(data, at, count):
 
 
 def _seek(begin, found, following, most: int = _MAX_BLOCKS):
-    """Return where the first block is that is `found`, of at most so many.
-
-    `following` returns the position of the next one.
-    """
+    """Go from block to the `following` until one is `found`, or so many."""
     tf = tensorflow()
     return tf.while_loop(
         lambda at: ~found(at),
@@ -92,10 +88,8 @@ def require(condition, message: str, tensor):
 
 def png(encoded):
     """Return a PNG as it is, its height and its width."""
-    tf = tensorflow()
-    data = tf.io.decode_raw(encoded, tf.uint8)
-    height, width = (number(data, at, 4, big=True) for at in (20, 16))
-    return encoded, height, width
+    data = tensorflow().io.decode_raw(encoded, "uint8")
+    return encoded, *(number(data, at, 4, big=True) for at in (20, 16))
 
 
 def first_gif_frame(encoded):
@@ -131,12 +125,11 @@ def first_gif_frame(encoded):
     # Ten bytes of description, the colours, and the size of a code.
     end = end_of_blocks(frame + 11 + colours(frame + 9))
     valid = (
-        _has(data, frame, b"\x2c")
-        & (end <= tf.size(data, tf.int64))
-        & (number(data, end - 1, 1) == 0)
-        # Left and top, then width and height.
-        & (number(data, frame + 1, 4) == 0)
+        # A frame at left 0 and top 0, then its width and height.
+        _has(data, frame, b"\x2c\0\0\0\0")
         & (number(data, frame + 5, 4) == number(data, 6, 4))
+        & (end <= tf.size(data, tf.int64))
+        & _has(data, end - 1, b"\0")
     )
     message = "The first frame of a GIF must fill its screen and be complete."
     encoded = require(valid, message, encoded)
@@ -290,8 +283,42 @@ def _of_tiff(tiff):
     entries = tf.reshape(entries, [-1, 6, 2])
     places = tf.where(big, tf.constant([256, 1], tf.int64), [1, 256])
     halves = tf.reduce_sum(entries * places, -1)
-    value = halves[:, 4]
+    tag, kind, _, _, value, _ = tf.unstack(halves, axis=1)
     # The tag of the orientation, and the type of two bytes.
-    is_stated = (halves[:, 0] == 0x0112) & (halves[:, 1] == 3)
-    is_valid = is_stated & (value >= 1) & (value <= 8)
+    is_valid = (tag == 0x0112) & (kind == 3) & (value >= 1) & (value <= 8)
     return tf.reduce_max(tf.concat([[1], value[is_valid]], 0))
+
+
+def upright(image, orientation):
+    """Rotate and flip stored pixels `[H, W, C]`, as photographs need."""
+    return tensorflow().cond(
+        orientation == 1, lambda: image, lambda: _turn(image, orientation)
+    )
+
+
+@apart
+def _turn(image, orientation):
+    tf = tensorflow()
+    image = tf.transpose(image, tf.concat([swap([0, 1], orientation), [2]], 0))
+    return tf.reverse(image, tf.boolean_mask([0, 1], _flips(orientation)))
+
+
+def stored_window(begin, size, shape, orientation):
+    """Return the begin and size of a window of the upright image as stored.
+
+    Each is (row, column); `shape` is (height, width) of the upright image.
+    """
+    begin = tensorflow().where(_flips(orientation), shape - begin - size, begin)
+    return swap(begin, orientation), swap(size, orientation)
+
+
+def swap(pair, orientation):
+    """Swap (rows, columns) if the orientation is 5 or more."""
+    return tensorflow().where(orientation >= 5, pair[::-1], pair)
+
+
+def _flips(orientation):
+    """Return whether rows and whether columns are flipped, bool `[2]`."""
+    tf = tensorflow()
+    flipped = tf.constant([[3, 4, 7, 8], [2, 3, 6, 7]], orientation.dtype)
+    return tf.reduce_any(flipped == orientation, 1)

@@ -48,10 +48,6 @@ def find(
 ) -> tuple[dict, ...]:
     """Return the fields of a training and an evaluation `Source`.
 
-    Args:
-        path: The folder of dataset.json.
-        train_split, eval_split: See `sources.load`.
-
     Raises:
         ValueError: If dataset.json is not as above, or a split or a file is
             missing.

@@ -64,9 +64,6 @@ def read_cells(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
 
     Args:
         path: The file. Empty lines are ignored.
-
-    Raises:
-        ValueError: If it is no CSV.
     """
     text = io.StringIO(read_text(path), newline="")
     reader = csv.reader(text, strict=True)

@@ -214,7 +214,7 @@ def read_clip(
     tf = tensorflow()
 
     def read(path, place, *seed):
-        file = open_video(_text(path), sampling.rate, stored)
+        file = open_video(os.fsdecode(path.numpy()), sampling.rate, stored)
         with tf.device("CPU"), file as video:
             numbers = clips.frame_numbers(place, video.num_frames, sampling)
             frames = video.frames(numbers.numpy().tolist())
@@ -304,10 +304,6 @@ def _content(path, stored):
         with open(path, "rb") as file:
             stored[path] = file.read()
     return io.BytesIO(stored[path])
-
-
-def _text(path):
-    return os.fsdecode(path.numpy())
 
 
 def _reason(error):

@@ -172,11 +172,7 @@ GROUPS = tuple(_TASKS)
 
 
 def task_of(name: str) -> Task:
-    """Return the task of a name, with or without "vtab/".
-
-    Raises:
-        ValueError: If there is none.
-    """
+    """Return the task of a name, with or without "vtab/"."""
     key = name.removeprefix(PREFIX)
     if key not in TASKS:
         near = difflib.get_close_matches(key, TASKS, n=3, cutoff=0.4)

@@ -63,9 +63,6 @@ def end_at_ctrl_c(message: str):
     For a program that has nothing to save: Python's own KeyboardInterrupt
     waits until compiled code returns, and is lost in callbacks of libraries.
     Within `preemption`, its handler has precedence.
-
-    Args:
-        message: The message to print.
     """
     with (
         _handled((signal.SIGINT,), lambda number: None),

@@ -16,9 +16,6 @@ _V5E = ("0x1ae0", "0x0063")
 def options(generation: str) -> dict[str, str]:
     """Return the compiler options for a generation of TPUs.
 
-    Args:
-        generation: Its name, such as "v5e".
-
     Returns:
         Values by name, for `jax.jit(compiler_options=...)`.
     """

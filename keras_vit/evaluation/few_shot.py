@@ -114,11 +114,7 @@ def few_shot(
 
 
 def check_classes(train: np.ndarray, test: np.ndarray) -> None:
-    """Refuse labels of which some are only measured.
-
-    Raises:
-        ValueError: If `test` has a class that `train` does not have.
-    """
+    """Refuse labels of which some are only measured."""
     absent = np.setdiff1d(test, train)
     if len(absent):
         raise ValueError(

@@ -1,6 +1,6 @@
 """Decodes the images of a request that are valid and not too expensive."""
 
-from keras_vit.data import decode, formats, orientation
+from keras_vit.data import decode, formats
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.export import limits
 
@@ -94,7 +94,7 @@ def _decode_one_jpeg(encoded, image_size, channels, budget):
         .take(1)
         .get_single_element()
     )
-    image = orientation.upright(image, turn)
+    image = formats.upright(image, turn)
     size = tf.shape(image)[:2]
     image = tf.cast(decode.resize(image, image_size), "float32")
     image = tf.ensure_shape(image, (*image_size, channels))

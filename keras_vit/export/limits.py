@@ -4,9 +4,7 @@ A file of some kilobytes can claim billions of pixels, or thousands of passes
 over millions; TensorFlow's decoders allocate and compute what it claims.
 """
 
-import functools
-
-from keras_vit.data import formats
+from keras_vit.data import decode, formats
 from keras_vit.data.optional_imports import apart, tensorflow
 
 # Why an image is not valid, by code; "" if it is.
@@ -102,19 +100,14 @@ def _claim_of_other(encoded):
         cost = _cost_of_png(encoded) if kind == "PNG" else 2
         return _claim(height, width, cost, formats.orientation(encoded, kind))
 
-    cases = [
-        (formats.is_kind(encoded, kind), functools.partial(of, kind, read))
-        for kind, read in formats.READERS.items()
-    ]
-    return tensorflow().case(cases, default=lambda: _claim(0, 0, 0))
+    return decode.of_kind(encoded, of, lambda: _claim(0, 0, 0))
 
 
 def _cost_of_png(encoded):
     tf = tensorflow()
     data = tf.io.decode_raw(encoded, tf.uint8)
-    bits, colours, interlaced = (
-        formats.number(data, place, 1) for place in (24, 25, 28)
-    )
+    fields = (formats.number(data, at, 1) for at in (24, 25, 28))
+    bits, colours, interlaced = fields
     # Of grey, colours, indices, grey with alpha and colours with alpha.
     channels = tf.gather([1, 0, 3, 1, 2, 0, 4, 0], colours % 8)
     size = tf.cast(channels, tf.float32) * tf.cast(bits, tf.float32) / 8

@@ -165,12 +165,7 @@ def on_bytes_of(
     channels: int,
     budget: float,
 ):
-    """Return a function that applies another to the images of a request.
-
-    Args:
-        answers: What limits a request.
-        image_size, channels, budget: Of `decoding.decode_valid`.
-    """
+    """Return a function that applies another to the images of a request."""
     tf = tensorflow()
     image_bytes = tf.TensorSpec((None,), tf.string)
 

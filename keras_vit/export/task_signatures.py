@@ -31,11 +31,7 @@ def _names(model):
 
 
 def check_inputs(model: keras.Model) -> None:
-    """Refuse a model with a head that takes more than images.
-
-    Raises:
-        ValueError: If it also takes boxes, or which patches are visible.
-    """
+    """Refuse a model with a head that takes more than images."""
     if isinstance(model, TaskModel) and isinstance(model.input, dict):
         raise ValueError(
             "`model` must take images alone, as files and requests have them. "
@@ -47,11 +43,6 @@ def plan(
     model: TaskModel, top_k: int | None, activation: str | None, interpret: dict
 ) -> dict:
     """Return the arguments of `TaskAnswers` that an export was given.
-
-    Args:
-        model: The model.
-        top_k, activation: Of `export_savedmodel`.
-        interpret: Of its `RequestOptions`.
 
     Raises:
         ValueError: If the task has no such option, or it is invalid.
@@ -314,12 +305,7 @@ def _keypoints(heat, sizes):
 
 
 def task_signatures(answers: TaskAnswers, budget: float) -> dict:
-    """Return the functions that are served for a model with a head, by name.
-
-    Args:
-        answers: What they answer.
-        budget: As for `decoding.decode_valid`.
-    """
+    """Return the functions that are served for a model with a head, by name."""
     tf = tensorflow()
     height, width, channels = answers.image_shape
     image_size = (height, width)

@@ -106,13 +106,7 @@ def interpret(
     outputs: dict[str, np.ndarray],
     image_size: tuple[int, int],
 ) -> dict:
-    """Return the depth of each pixel; see `TaskModel`.
-
-    Args:
-        model: The model.
-        outputs: Of the image.
-        image_size: (height, width) of the image, in pixels.
-    """
+    """Return the depth of each pixel; see `TaskModel`."""
     return maps.depth_map(outputs["predicted_depth"], image_size)
 
 

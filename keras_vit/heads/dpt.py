@@ -292,13 +292,7 @@ def interpret(
     outputs: dict[str, np.ndarray],
     image_size: tuple[int, int],
 ) -> dict:
-    """Return the depth, or the class, of each pixel; see `TaskModel`.
-
-    Args:
-        model: The model.
-        outputs: Of the image.
-        image_size: (height, width) of the image, in pixels.
-    """
+    """Return the depth, or the class, of each pixel; see `TaskModel`."""
     if "predicted_depth" in outputs:
         return maps.depth_map(outputs["predicted_depth"], image_size)
     logits = outputs["logits"]

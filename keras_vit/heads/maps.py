@@ -84,11 +84,7 @@ def convolution(
 def transposed_convolution(
     x, filters: int, size: int, name: str, strides: int, use_bias: bool = True
 ):
-    """Apply a transposed convolution; the output is `strides` times as large.
-
-    Args:
-        x, filters, size, name, strides, use_bias: See `convolution`.
-    """
+    """Apply a transposed convolution; maps become `strides` times as large."""
     first = uniform(filters * size**2)
     return Conv2DTranspose(
         filters,
@@ -116,11 +112,7 @@ def is_pyramid(inner: ImageModel) -> bool:
 
 
 def check_images(inner: ImageModel, head: str) -> None:
-    """Refuse a backbone of videos.
-
-    Raises:
-        ValueError: If it is one.
-    """
+    """Refuse a backbone of videos."""
     if inner.num_frames is not None:
         raise ValueError(
             f"`backbone` must be a model of images for the head {head!r}. "

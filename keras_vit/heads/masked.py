@@ -266,7 +266,9 @@ def mae(
     x = TakePatches(count, name="visible_patches")(x, visible)
     for block in blocks:
         x = block(x)  # [B, F + V, D]
-    norm = None if _norms_mean(inner) else tokens.last_norm(inner)
+    # The last norm of a classifier follows the mean.
+    norms_mean = inner.architecture.pooling.startswith("gap_")
+    norm = None if norms_mean else tokens.last_norm(inner)
     x = task_model.mark(inner, x if norm is None else norm(x))
     x = _decode(inner, x, visible, options)
     whole = task_model.finish(
@@ -290,11 +292,6 @@ def mae(
 
 def _is_video(inner):
     return inner.num_frames is not None
-
-
-def _norms_mean(inner):
-    """Whether the last norm is that of a classifier, after the mean."""
-    return inner.architecture.pooling.startswith("gap_")
 
 
 def _blocks_of_visible(inner):

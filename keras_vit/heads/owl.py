@@ -238,9 +238,6 @@ def interpret(
     """Return the boxes of one image, the best first; see `TaskModel`.
 
     Args:
-        model: The model.
-        outputs: Of the image.
-        image_size: (height, width) of the image, in pixels.
         threshold: The least score, the sigmoid of the best logit.
     """
     if "logits" not in outputs:
@@ -266,12 +263,7 @@ def interpret(
 
 
 def prepare(model: TaskModel, image: np.ndarray) -> np.ndarray:
-    """Return an image, padded to a square below and on the right if need be.
-
-    Args:
-        model: The model.
-        image: Pixels, `[H, W, C]`.
-    """
+    """Return an image, padded to a square below and on the right if need be."""
     if not model.options["pads"]:
         return image
     height, width = image.shape[:2]

@@ -175,9 +175,6 @@ def interpret(
     are the corners of the image (unbiased data processing).
 
     Args:
-        model: The model.
-        outputs: Of the image.
-        image_size: (height, width) of the image, in pixels.
         threshold: Keypoints whose score, the maximum, is larger are returned;
             None returns all.
 

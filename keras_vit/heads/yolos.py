@@ -242,9 +242,6 @@ def interpret(
     """Return the boxes of one image, the best first; see `TaskModel`.
 
     Args:
-        model: The model.
-        outputs: Of the image.
-        image_size: (height, width) of the image, in pixels.
         threshold: The least score, the probability of the class.
     """
     scores = softmax(outputs["logits"])[:, :-1]

@@ -30,9 +30,6 @@ def check_shape(
     Returns:
         The inputs. A program of TensorFlow checks the sizes that were unknown
         when it was traced, and raises `tf.errors.InvalidArgumentError`.
-
-    Raises:
-        ValueError: If the shape is another one.
     """
     is_partial = getattr(inputs.shape, "rank", 0) is None
     if not is_partial:

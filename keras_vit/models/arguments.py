@@ -122,17 +122,7 @@ def with_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
 def refuse_unknown(
     constructor: str, given: Iterable[str], known: Iterable[str]
 ) -> None:
-    """Refuse arguments that a constructor does not have.
-
-    Args:
-        constructor: Its name.
-        given: The arguments of a call.
-        known: The arguments that it has.
-
-    Raises:
-        ValueError: If one of them asks for channels-first images.
-        TypeError: If there are any others.
-    """
+    """Refuse arguments that a constructor does not have."""
     known = [*known]
     for argument in given:
         if argument in known:

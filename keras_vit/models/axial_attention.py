@@ -66,11 +66,6 @@ class AxialAttention(CompositeLayer):
             ),
         )
 
-    def _norm(self, layer_class, shape, name, **kwargs):
-        layer = self.make(layer_class, name=name, **kwargs)
-        layer.build(shape)
-        return layer
-
     def _heads(self, x):
         """Return q, k and v, `[B, other axis, A, N, E / 2 or E]`."""
         rows, columns, width = self._map_shape

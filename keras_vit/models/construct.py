@@ -107,10 +107,6 @@ def show_arguments(constructor: Callable, family: Family) -> None:
 
     It has every argument, with the variant's own sizes as defaults; Python's
     own signature has `**kwargs`.
-
-    Args:
-        constructor: The constructor.
-        family: Its family.
     """
     config, shown = family.config, constructor.__annotations__["kwargs"]
     kinds = typing.get_type_hints(typing.get_args(shown)[0])

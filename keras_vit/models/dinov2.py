@@ -32,15 +32,6 @@ Pooling = Literal[
 ]
 
 
-def _check_post_norm(post_norm: bool, parallel: bool) -> None:
-    """Check that norms do not follow branches that share one."""
-    if post_norm and parallel:
-        raise ValueError(
-            "`parallel` must be False with post_norm=True. Received: "
-            "parallel=True"
-        )
-
-
 @architecture
 class DINOv2Config(encoder.EncoderConfig):
     """The architecture of DINOv2, or of a ViT with registers.
@@ -85,7 +76,11 @@ class DINOv2Config(encoder.EncoderConfig):
     def __post_init__(self):  # noqa: D105
         super().__post_init__()
         encoder.check_prefix(self)
-        _check_post_norm(self.post_norm, self.parallel)
+        if self.post_norm and self.parallel:
+            raise ValueError(
+                "`parallel` must be False with post_norm=True. Received: "
+                "parallel=True"
+            )
         if self.pooling == "map" and self.norm != "layer":
             raise ValueError(
                 "`norm` must be 'layer' with pooling='map', which has "

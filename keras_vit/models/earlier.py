@@ -5,9 +5,6 @@ def block_config(config: dict) -> dict:
     """Return today's config of an earlier `EncoderBlock`.
 
     It had the options of attention and MLP of all families.
-
-    Args:
-        config: The earlier config.
     """
     config = dict(config)
     epsilon, norm = config["layer_norm_epsilon"], config["norm"]

@@ -83,12 +83,7 @@ class EncoderArguments(ModelArguments, total=False):
 def family(
     name: str, title: str, config: type, forward: Callable, **kwargs
 ) -> Family:
-    """Register a family whose blocks are `EncoderBlock`.
-
-    Args:
-        name, title, config, forward: See `Family`.
-        **kwargs: Other fields of it.
-    """
+    """Register a family whose blocks are `EncoderBlock`."""
     return register(
         name,
         title,
@@ -122,9 +117,6 @@ def check_prefix(config) -> None:
 
     Args:
         config: The architecture, which may lack a class token.
-
-    Raises:
-        ValueError: If a field has an impossible value.
     """
     num_registers = getattr(config, "num_registers", 0)
     first = int(config.class_token)

@@ -56,12 +56,7 @@ class Tokens:
 
 
 def of_block(block, before: Tokens) -> tuple[Tokens, Tokens]:
-    """Return the queries and the keys of a block's attention.
-
-    Args:
-        block: The block.
-        before: The input tokens of the block.
-    """
+    """Return the queries and the keys of a block's attention."""
     attention = getattr(block, "attn", None)
     return tuple(
         _pooled(getattr(attention, name, None), before)

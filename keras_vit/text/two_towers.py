@@ -191,13 +191,7 @@ def two_towers(
 def naflex_towers(
     image_tower: NaFlexModel, text_tower: TextModel, name: str = "two_towers"
 ) -> NaFlexTowers:
-    """Join a tower of images of any shape and one of texts.
-
-    Args:
-        image_tower: The tower of images.
-        text_tower: That of texts, of the same width.
-        name: Name of the model.
-    """
+    """Join a tower of images of any shape and one of texts."""
     images = {
         one.name: keras.Input(one.shape[1:], name=one.name, dtype=one.dtype)
         for one in image_tower.inputs

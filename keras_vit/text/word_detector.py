@@ -108,13 +108,7 @@ def _of_whole_image(embeddings, boxes):
 def word_detector(
     image_tower: TaskModel, text_tower: TextModel, name: str = "word_detector"
 ) -> WordDetector:
-    """Join an `owl` and the tower of its texts.
-
-    Args:
-        image_tower: What `keras_vit.heads.owl` returns.
-        text_tower: A text tower of its width.
-        name: Name of the model.
-    """
+    """Join an `owl` and the tower of its texts."""
     length = text_tower.architecture.context_length
     images = keras.Input(image_tower.input_shape[1:], name="images")
     ids = keras.Input((None, length), name="ids", dtype="int32")

@@ -168,14 +168,7 @@ def class_embeddings(
     class_names: Sequence[str],
     templates: str | Sequence[str] = "photo",
 ) -> np.ndarray:
-    """Return the embedding of each class, of length 1, `[K, E]`.
-
-    Args:
-        model, class_names, templates: See `zero_shot`.
-
-    Raises:
-        ValueError: As `zero_shot` does.
-    """
+    """Return each class' embedding, of length 1, `[K, E]`; see `zero_shot`."""
     if isinstance(templates, str):
         if templates not in TEMPLATES:
             raise ValueError(

@@ -230,9 +230,6 @@ def check_classes(
         found: Number of its classes.
         class_names: Those of the student, if it has any.
         classes: Their number.
-
-    Raises:
-        ValueError: If they differ; of names, if both have them.
     """
     names = tuple(getattr(teacher, "class_names", None) or ())
     differ = bool(names and class_names) and names != class_names

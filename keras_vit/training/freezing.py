@@ -75,7 +75,7 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
                 layer.enable_lora(rank)  # which freezes the kernel
                 if layer.bias is not None:
                     layer.bias.trainable = False
-            elif not _contains(layer, projections):
+            elif not any(x in projections for x in nested_layers(layer)):
                 layer.trainable = False
             else:
                 layer.freeze_weights()
@@ -89,7 +89,3 @@ def _projections(block):
         for layer in nested_layers(attention)
         if isinstance(layer, keras.layers.Dense)
     ]
-
-
-def _contains(layer, others):
-    return any(inner in others for inner in [layer, *nested_layers(layer)])

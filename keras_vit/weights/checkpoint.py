@@ -120,9 +120,6 @@ def _unreadable(name, error):
 def open_text(source: Checkpoint) -> Checkpoint | None:
     """Open the text tower of a file whose image tower is open.
 
-    Args:
-        source: The checkpoint of the image tower.
-
     Returns:
         The checkpoint of the text tower, with the scale and the bias of the
         similarity; None if the file has none.
@@ -361,11 +358,7 @@ def _check(specified, found):
 
 
 def check_names(source: Checkpoint, rules: list) -> None:
-    """Check that a checkpoint has exactly the names of a table.
-
-    Raises:
-        ValueError: If not, with a list of both sides.
-    """
+    """Check that a checkpoint has exactly the names of a table."""
     wanted = {name for rule in rules for name in rule.sources}
     missing = wanted - set(source.arrays)
     unused = set(source.arrays) - wanted

@@ -58,11 +58,7 @@ def scale_and_offset(
 
 
 def known(mean, std, metadata: dict | None) -> tuple:
-    """Return the mean and the standard deviation; None if unknown.
-
-    Args:
-        mean, std, metadata: See `scale_and_offset`.
-    """
+    """Return the mean and the standard deviation; None if unknown."""
     default = 127.5 if metadata is None else None
     metadata = metadata or {}
     return tuple(

@@ -271,9 +271,6 @@ def bit_file(name: str) -> Released:
 def augreg_file(name: str) -> Released:
     """Return the entry of any of the 50,000 files of AugReg.
 
-    Args:
-        name: Its name in augreg/index.csv.
-
     Raises:
         ValueError: If there is no such file, or its classes are unknown.
     """

@@ -135,10 +135,6 @@ def convert(
 ) -> None:
     """Save a checkpoint under another format's names, as `save_checkpoint`.
 
-    Args:
-        source: The checkpoint.
-        path, format, allow_differences: See `save_checkpoint`.
-
     Raises:
         ValueError: As `save_checkpoint`, and if the checkpoint does not fully
             specify its model: build the model with `keras_vit.ViT`, which takes
@@ -193,9 +189,6 @@ def arrays_of(values, family, metadata, format, allow_differences=False):
         family: A key of `FAMILIES`.
         metadata: Of the model.
         format, allow_differences: See `save_checkpoint`.
-
-    Raises:
-        ValueError: As `save_checkpoint`.
     """
     if family not in FAMILIES:
         raise ValueError(

@@ -55,12 +55,9 @@ def from_weights(file: str, arguments: str) -> tasks.Config:
     Raises:
         ValueError: If the argument has another form.
     """
-    model, comma, dataset = arguments.partition(",")
-    if not (model and comma and dataset):
-        raise ValueError(
-            f"The argument of {file} must be MODEL,DATASET, such as "
-            f"DeiTS16,path/to/images. Received: {arguments!r}"
-        )
+    model, dataset = experiment.model_and_dataset(
+        arguments, file, "DeiTS16,path/to/images"
+    )
     found = finetune.from_weights(model, dataset)
     groups = {
         field.name: getattr(found, field.name)

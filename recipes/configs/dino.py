@@ -17,12 +17,9 @@ BATCH_SIZE = 1024
 
 def get_config(arguments: str = "ViT,digits") -> unlabelled.Config:
     """Return the config of "MODEL,DATASET"."""
-    model, comma, dataset = arguments.partition(",")
-    if not (model and comma and dataset):
-        raise ValueError(
-            "The argument of dino.py must be MODEL,DATASET, such as "
-            f"ViTS16,imagenet2012. Received: {arguments!r}"
-        )
+    model, dataset = experiment.model_and_dataset(
+        arguments, "dino.py", "ViTS16,imagenet2012"
+    )
     if model == "ViT":
         return _small(dataset)
     if model.startswith("DINOv2"):

@@ -8,17 +8,14 @@ of videos, or an npz file.
 """
 
 from keras_vit.weights import registry
-from recipes import fewshot
+from recipes import experiment, fewshot
 
 
 def get_config(arguments: str = "ViT,digits") -> fewshot.Config:
     """Return the config of "MODEL,DATASET"."""
-    model, comma, dataset = arguments.partition(",")
-    if not (model and comma and dataset):
-        raise ValueError(
-            "The argument of fewshot.py must be MODEL,DATASET, such as "
-            f"ViTB16,cifar10. Received: {arguments!r}"
-        )
+    model, dataset = experiment.model_and_dataset(
+        arguments, "fewshot.py", "ViTB16,cifar10"
+    )
     if model == "ViT":
         return fewshot.Config(data=fewshot.Data(dataset=dataset))
     config = fewshot.Config(

@@ -45,12 +45,9 @@ def get_config(arguments: str = "") -> experiment.Config:
     """Return the config of "MODEL,DATASET"; without them, the quick try."""
     if not arguments:
         return _quick_try()
-    model, comma, dataset = arguments.partition(",")
-    if not (model and comma and dataset):
-        raise ValueError(
-            "The argument of finetune.py must be MODEL,DATASET, such as "
-            f"ViTB16,cifar10. Received: {arguments!r}"
-        )
+    model, dataset = experiment.model_and_dataset(
+        arguments, "finetune.py", "ViTB16,cifar10"
+    )
     if model in TITLES:
         return _from_scratch(model, dataset)
     if model in bit.VARIANTS:
@@ -97,12 +94,7 @@ def _from_scratch(model, dataset):
 
 
 def from_weights(model: str, dataset: str) -> experiment.Config:
-    """Fine-tune as Table 4 says for ViT, ResNets too.
-
-    Args:
-        model: The name of a constructor.
-        dataset: The data set.
-    """
+    """Fine-tune as Table 4 says for ViT, ResNets too."""
     config = experiment.Config(
         model=experiment.Model(name=model, weights=_weights(model)),
         data=experiment.Data(

@@ -19,12 +19,9 @@ IMAGENET_IMAGES = 1_281_167
 
 def get_config(arguments: str = "ViT,digits") -> unlabelled.Config:
     """Return the config of "MODEL,DATASET"."""
-    model, comma, dataset = arguments.partition(",")
-    if not (model and comma and dataset):
-        raise ValueError(
-            "The argument of mae.py must be MODEL,DATASET, such as "
-            f"ViTB16,imagenet2012. Received: {arguments!r}"
-        )
+    model, dataset = experiment.model_and_dataset(
+        arguments, "mae.py", "ViTB16,imagenet2012"
+    )
     if model == "ViT":
         return _small(dataset)
     return unlabelled.Config(

@@ -13,12 +13,9 @@ from recipes import experiment, masked_patch, unlabelled
 
 def get_config(arguments: str = "ViT,digits") -> unlabelled.Config:
     """Return the config of "MODEL,DATASET"."""
-    model, comma, dataset = arguments.partition(",")
-    if not (model and comma and dataset):
-        raise ValueError(
-            "The argument of masked_patch.py must be MODEL,DATASET, such as "
-            f"ViTB16,jft300m. Received: {arguments!r}"
-        )
+    model, dataset = experiment.model_and_dataset(
+        arguments, "masked_patch.py", "ViTB16,jft300m"
+    )
     if model == "ViT":
         return _small(dataset)
     return unlabelled.Config(

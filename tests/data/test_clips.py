@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from videos import take
 
 from keras_vit import data
 from keras_vit.data import clips, moving_digits
@@ -42,12 +43,6 @@ def source_of(images):
 
 
 PLAIN = dict(batch_size=4, image_size=(6, 5), crop="none", flip=False)
-
-
-def take(dataset, count):
-    return [
-        batch["images"] for batch in dataset.take(count).as_numpy_iterator()
-    ]
 
 
 def test_moving_digits_are_a_function_of_the_seed():

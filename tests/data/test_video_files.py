@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import videos
 from PIL import Image
+from videos import take
 
 from keras_vit import data
 from keras_vit.data import video_files
@@ -32,12 +33,6 @@ def make_folder(root, count=3, num_frames=12, suffix=".mp4"):
             frames = videos.numbered(num_frames) + np.uint8(60 * label)
             videos.write(root / name / f"{i}{suffix}", frames)
     return root
-
-
-def take(dataset, count):
-    return [
-        batch["images"] for batch in dataset.take(count).as_numpy_iterator()
-    ]
 
 
 @pytest.mark.parametrize("suffix", videos.CODECS)

@@ -7,6 +7,7 @@ import catalogue
 import keras
 import numpy as np
 import pytest
+import realistic
 
 import keras_vit
 
@@ -98,10 +99,7 @@ def test_weights_are_taken_from_a_file_of_an_earlier_version():
 
 @pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
 def test_a_quantised_model_goes_through_a_file(mode, tmp_path):
-    model = catalogue.make_model("pre_logits")
-    rng = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(rng.normal(size=weight.shape) * 0.3)
+    model = realistic.fill(catalogue.make_model("pre_logits"))
     before = model.predict(IMAGES, verbose=0)
     model.quantize(mode, filters=keras_vit.layers.quantizable)
     quantised = model.predict(IMAGES, verbose=0)

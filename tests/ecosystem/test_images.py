@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from small_runs import small_vit
 
 import keras_vit
 
@@ -10,15 +11,7 @@ pytestmark = pytest.mark.backend("torch")
 
 
 def make_model(shape, **arguments):
-    return keras_vit.ViT(
-        patch_size=4,
-        hidden_size=8,
-        num_layers=1,
-        num_heads=2,
-        mlp_dim=8,
-        input_shape=shape,
-        **{"classes": 3, **arguments},
-    )
+    return small_vit(input_shape=shape, **dict(classes=3) | arguments)
 
 
 def make_images(shape, count=6):

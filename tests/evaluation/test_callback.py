@@ -9,6 +9,7 @@ import numpy as np
 import processes
 import pytest
 import start_recipe
+from small_runs import small_vit
 
 import keras_vit
 from keras_vit import data, evaluation
@@ -21,19 +22,7 @@ STRATEGY = "fsdp" if JAX else "data"
 
 
 def make_vit(**changes):
-    return keras_vit.ViT(
-        **dict(
-            patch_size=4,
-            hidden_size=8,
-            num_layers=1,
-            num_heads=2,
-            mlp_dim=8,
-            input_shape=(8, 8, 1),
-            classes=10,
-            dropout_rate=0.1,
-        )
-        | changes
-    )
+    return small_vit(classes=10, dropout_rate=0.1, **changes)
 
 
 def parts(batch_size=64):

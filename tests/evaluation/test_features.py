@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from small_runs import small_vit
 
 import keras_vit
 from keras_vit import data, evaluation
@@ -13,18 +14,9 @@ COUNT, SIDE, WIDTH = 7, 8, 12
 
 
 def make_vit(**changes):
-    return keras_vit.ViT(
-        **dict(
-            patch_size=4,
-            hidden_size=WIDTH,
-            num_layers=2,
-            num_heads=2,
-            mlp_dim=8,
-            input_shape=(SIDE, SIDE, 3),
-            classes=3,
-        )
-        | changes
-    )
+    sizes = dict(hidden_size=WIDTH, num_layers=2, num_heads=2)
+    images = dict(input_shape=(SIDE, SIDE, 3), classes=3)
+    return small_vit(**sizes | images | changes)
 
 
 @pytest.fixture(scope="module")

@@ -81,11 +81,7 @@ pytestmark = [
 def make_model(**arguments):
     is_video = len(arguments.get("input_shape", ())) == 4
     model = MViT(**arguments) if is_video else ViT(**TINY | arguments)
-    rng = np.random.default_rng(0)
-    model.set_weights(
-        [w + rng.normal(0, 0.2, w.shape) for w in model.get_weights()]
-    )
-    return model
+    return realistic.fill(model)
 
 
 def make_images(model, count):

@@ -5,6 +5,7 @@ import functools
 import keras
 import numpy as np
 import pytest
+import realistic
 
 from keras_vit.export import precision, savedmodel
 from keras_vit.models.vit import ViT
@@ -52,11 +53,7 @@ DENSE = (
 
 def make_model(**arguments):
     model = ViT(**TINY | arguments)
-    rng = np.random.default_rng(0)
-    model.set_weights(
-        [w + rng.normal(0, 0.2, w.shape) for w in model.get_weights()]
-    )
-    return model
+    return realistic.fill(model)
 
 
 def make_images(model, count=64):

@@ -6,6 +6,8 @@ import catalogue
 import keras
 import numpy as np
 import pytest
+import realistic
+from functional import values_of
 
 import keras_vit
 
@@ -17,11 +19,7 @@ LABELS = np.arange(4) % 3
 
 
 def make_model(name="token", **arguments):
-    model = catalogue.make_model(name, **arguments)
-    rng = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(rng.normal(size=weight.shape) * 0.3)
-    return model
+    return realistic.fill(catalogue.make_model(name, **arguments))
 
 
 def reload(model, path):
@@ -35,10 +33,6 @@ def predict(model, images=IMAGES):
 
 def trainable_paths(model):
     return sorted(w.path for w in model.trainable_weights)
-
-
-def values_of(model):
-    return {w.path: keras.ops.convert_to_numpy(w) for w in model.weights}
 
 
 def make_tuned(backbone):

@@ -3,6 +3,7 @@
 import catalogue
 import numpy as np
 import pytest
+import realistic
 
 import keras_vit
 
@@ -12,11 +13,9 @@ IMAGES = np.random.default_rng(0).uniform(0, 255, (2, 16, 8, 3))
 
 
 def make_model():
-    model = catalogue.make_model("token", class_names=tuple("abcde"))
-    rng = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(rng.normal(size=weight.shape) * 0.2)
-    return model
+    return realistic.fill(
+        catalogue.make_model("token", class_names=tuple("abcde"))
+    )
 
 
 @pytest.mark.backend("tensorflow", "jax", "torch")

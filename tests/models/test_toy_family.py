@@ -8,6 +8,7 @@ from typing import Unpack
 import keras
 import numpy as np
 import pytest
+import realistic
 import test_catalogue
 
 import keras_vit
@@ -149,11 +150,7 @@ LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 def make_model(**kwargs):
-    model = ToyS4(**SMALL | kwargs)
-    rng = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(rng.normal(size=weight.shape) * 0.2)
-    return model
+    return realistic.fill(ToyS4(**SMALL | kwargs))
 
 
 def predict(model, images=IMAGES):

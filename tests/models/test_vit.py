@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from small_runs import small_vit
 
 import keras_vit
 from keras_vit.inspection import costs
@@ -138,16 +139,8 @@ def test_parameter_counts_equal_table_1(variant):
 
 
 def tiny(**kwargs):
-    arguments = dict(
-        patch_size=4,
-        hidden_size=16,
-        num_layers=3,
-        num_heads=2,
-        mlp_dim=32,
-        input_shape=(8, 12, 3),
-        classes=5,
-    )
-    return keras_vit.ViT(**{**arguments, **kwargs})
+    sizes = dict(hidden_size=16, num_layers=3, num_heads=2)
+    return small_vit(**sizes | dict(input_shape=(8, 12, 3), classes=5) | kwargs)
 
 
 def test_head_starts_at_zero_with_the_given_bias():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from keras import ops
+from small_runs import small_vit
 
-import keras_vit
 from keras_vit.ops.common import gradient_barrier
 
 pytestmark = pytest.mark.backend("jax")
@@ -13,15 +13,7 @@ pytestmark = pytest.mark.backend("jax")
 def compiled_gradient(num_layers):
     import jax
 
-    model = keras_vit.ViT(
-        patch_size=4,
-        hidden_size=8,
-        num_layers=num_layers,
-        num_heads=2,
-        mlp_dim=8,
-        input_shape=(8, 8, 3),
-        classes=3,
-    )
+    model = small_vit(num_layers=num_layers, input_shape=(8, 8, 3))
     others = [v.value for v in model.non_trainable_variables]
 
     def loss(values, images):

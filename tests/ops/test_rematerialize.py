@@ -3,8 +3,8 @@ import functools
 import keras
 import numpy as np
 import pytest
+from small_runs import small_vit
 
-import keras_vit
 from keras_vit import training
 
 SCCE = keras.losses.SparseCategoricalCrossentropy
@@ -15,20 +15,10 @@ NO_XLA = dict(jit_compile=False) if TENSORFLOW else {}
 
 def make_model(remat, **kwargs):
     keras.utils.set_random_seed(0)
-    arguments = dict(
-        patch_size=4,
-        hidden_size=8,
-        num_layers=2,
-        num_heads=2,
-        mlp_dim=8,
-        input_shape=(8, 8, 3),
-        classes=3,
-        dropout_rate=0.2,
-        attention_dropout_rate=0.1,
-        drop_path_rate=0.3,
-        remat=remat,
-    )
-    return keras_vit.ViT(**{**arguments, **kwargs})
+    rates = dict(dropout_rate=0.2, attention_dropout_rate=0.1)
+    rates |= dict(drop_path_rate=0.3)
+    sizes = dict(num_layers=2, num_heads=2, input_shape=(8, 8, 3), classes=3)
+    return small_vit(**rates | sizes | kwargs, remat=remat)
 
 
 def make_data(count=24, size=8):

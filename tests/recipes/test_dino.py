@@ -46,11 +46,6 @@ def small_config(**changes):
     return fields.changed(config, SMALL | changes)
 
 
-def rows_of(workdir):
-    with open(workdir / "metrics.csv", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.mark.usefixtures("no_pictures")
 @pytest.mark.thorough("tensorflow", "jax")
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The recipe on several devices and in several processes: one result."""
 
-import csv
 import json
 import re
 import signal
@@ -11,6 +10,7 @@ import keras
 import numpy as np
 import processes
 import pytest
+import small_runs
 
 from tests.distribution import train_set_losses, train_torch_processes
 
@@ -79,11 +79,10 @@ def alone(tmp_path_factory):
 
 
 def rows_of(workdir):
-    with open(workdir / "metrics.csv", newline="") as file:
-        return [
-            {name: float(value) for name, value in row.items()}
-            for row in csv.DictReader(file)
-        ]
+    return [
+        {name: float(value) for name, value in row.items()}
+        for row in small_runs.rows_of(workdir)
+    ]
 
 
 def assert_equal_to_rounding(workdir, expected):

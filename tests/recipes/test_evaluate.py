@@ -7,18 +7,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_runs import small_vit
+from small_runs import results_of, small_vit
 
 import keras_vit
 from keras_vit import data, evaluation
 from recipes import evaluate
 
 pytestmark = pytest.mark.backend("torch")
-
-
-def results_of(capsys, *arguments):
-    assert evaluate.main([*map(str, arguments), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
 
 
 def save_vit(path, classes, input_shape, bias=None, class_names=None):

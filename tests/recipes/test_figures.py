@@ -66,10 +66,6 @@ def drawn(attention, tmp_path, saved):
     return np.array([overlay[..., 3] for overlay in overlays]), scale
 
 
-def labels_of(axes):
-    return [label.get_text() for label in axes.get_xticklabels()]
-
-
 def test_attention_shows_what_exceeds_the_uniform_share(tmp_path, saved):
     # 0.5, 0.7, 1 and 1.8 times 1/4; and 1, 1, 1.4 and 0.6 times.
     attention = np.array(
@@ -82,7 +78,8 @@ def test_attention_shows_what_exceeds_the_uniform_share(tmp_path, saved):
         atol=1e-6,
     )
     # The same scale for both, stated under them.
-    assert labels_of(scale) == ["1x", "1.34x", "1.8x"]
+    labels = [label.get_text() for label in scale.get_xticklabels()]
+    assert labels == ["1x", "1.34x", "1.8x"]
     assert "uniform share 1/4" in scale.get_xlabel()
 
 

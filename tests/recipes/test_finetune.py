@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_runs import small_vit
+from small_runs import rows_of, small_vit
 
 from keras_vit import data, distribution, training
 from keras_vit.models.families import FAMILIES
@@ -20,11 +20,6 @@ from recipes import workdir as workdirs
 
 pytestmark = pytest.mark.backend("torch")
 no_pictures = pytest.mark.usefixtures("no_pictures")
-
-
-def rows_of(workdir):
-    with open(workdir / "metrics.csv", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def write_folder(root, per_class=6, size=(20, 30), parts=("",)):

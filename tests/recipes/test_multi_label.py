@@ -1,12 +1,12 @@
 """Training and evaluating on images with several labels."""
 
-import csv
 import json
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_runs import rows_of
 
 from keras_vit import data, evaluation
 from keras_vit_cli import predict
@@ -54,11 +54,9 @@ def test_a_run_learns_several_labels(
     results = finetune.run(config, str(tmp_path))
     path = tmp_path / "last.keras"
     assert "Mean average precision" in capsys.readouterr().out
-    with open(tmp_path / "metrics.csv", newline="") as file:
-        logged = [
-            float(row["val_mean_average_precision"])
-            for row in csv.DictReader(file)
-        ]
+    logged = [
+        float(row["val_mean_average_precision"]) for row in rows_of(tmp_path)
+    ]
     assert len(logged) == 2
     assert logged[-1] == results["mean_average_precision"]
     capsys.readouterr()

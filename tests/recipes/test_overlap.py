@@ -8,9 +8,10 @@ import shutil
 
 import numpy as np
 import pytest
+from small_runs import results_of
 
 from keras_vit import data
-from recipes import evaluate, fewshot, finetune, sweep, trained_on, unlabelled
+from recipes import fewshot, finetune, sweep, trained_on, unlabelled
 
 pytestmark = [
     pytest.mark.backend("torch"),
@@ -103,11 +104,6 @@ def seed_1(tmp_path_factory, make_config):
         str(workdir),
     )
     return workdir
-
-
-def results_of(capsys, *arguments):
-    assert evaluate.main([*map(str, arguments), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
 
 
 def test_evaluate_takes_the_images_that_the_run_held_out(seed_1, capsys):

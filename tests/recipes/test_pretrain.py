@@ -1,9 +1,8 @@
 """Pre-training as the paper's Table 3 has it."""
 
-import csv
-
 import keras
 import pytest
+from small_runs import rows_of
 
 import keras_vit
 from recipes import checks, cli, finetune, inputs, pretrain
@@ -58,8 +57,7 @@ def test_sigmoid_and_linear_decay_train(tmp_path, make_config):
     results = pretrain.run(config, str(tmp_path / "run"))
     # About 10 for the class that is right, and nothing for the others.
     assert 5 < results["loss"] < 11
-    with open(tmp_path / "run" / "metrics.csv", newline="") as file:
-        row = list(csv.DictReader(file))[-1]
+    row = rows_of(tmp_path / "run")[-1]
     assert 0.1 < float(row["digits/1-shot"]) < float(row["digits/2-shot"])
     model = keras.models.load_model(tmp_path / "run" / "last.keras")
     assert model.get_layer("encoderblock_0").remat

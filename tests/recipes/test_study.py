@@ -48,16 +48,13 @@ def folder(tmp_path):
     return str(tmp_path / "images")
 
 
-def results_in(workdir):
-    return json.loads((workdir / "results.json").read_text())["rows"]
-
-
 def test_a_study_trains_all_variants_and_resumes(tmp_path, monkeypatch, capsys):
     config = config_of("figure_8,digits")
     chosen = ("base", "patch_size_x0.5")
     config.variants = tuple(v for v in config.variants if v.name in chosen)
     rows = study.run(config, str(tmp_path))
-    assert results_in(tmp_path) == json.loads(json.dumps(rows))
+    stored = json.loads((tmp_path / "results.json").read_text())["rows"]
+    assert stored == json.loads(json.dumps(rows))
     assert [row["name"] for row in rows] == list(chosen)
     base, fine = rows
     assert base["x"] == 1 and 2.5 < fine["x"] < 5  # four times the tokens

@@ -1,11 +1,11 @@
 """Choosing a learning rate, then several seeds on everything."""
 
-import csv
 import dataclasses
 import json
 
 import numpy as np
 import pytest
+from small_runs import rows_of
 
 from recipes import sweep
 
@@ -16,8 +16,7 @@ pytestmark = [
 
 
 def last_accuracy(workdir):
-    with open(workdir / "metrics.csv", newline="") as file:
-        return float(list(csv.DictReader(file))[-1]["val_accuracy"])
+    return float(rows_of(workdir)[-1]["val_accuracy"])
 
 
 def config_in(workdir):

@@ -1,12 +1,12 @@
 """Pre-training without labels, from the config to fine-tuning."""
 
-import csv
 import json
 
 import keras
 import numpy as np
 import pytest
 import small_runs
+from small_runs import rows_of
 
 import keras_vit
 from keras_vit import data
@@ -64,11 +64,6 @@ OF_DINO = {
     "dino.distort": False,
     "dino.patch_weight": 1.0,
 }
-
-
-def rows_of(workdir):
-    with open(workdir / "metrics.csv", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="module")

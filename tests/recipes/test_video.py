@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import videos
-from small_runs import changed, small_vit
+from small_runs import changed, results_of, small_vit
 
 import keras_vit
 import keras_vit_cli
@@ -47,11 +47,6 @@ def small_config(**changes):
         )
         | changes,
     )
-
-
-def results_of(capsys, *arguments):
-    assert evaluate.main([*map(str, arguments), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
 
 
 # Compiling a model of videos takes a quarter of a minute.

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import realistic
 from keras import ops
 
 import keras_vit
@@ -35,13 +36,6 @@ def divergence(t, z, temperature):
     return temperature**2 * (p * np.log(p / q)).sum(-1)
 
 
-def filled(model, seed):
-    rng = np.random.default_rng(seed)
-    for variable in model.trainable_variables:
-        variable.assign(rng.normal(size=variable.shape) * 0.3)
-    return model
-
-
 def test_the_losses_are_the_papers():
     rng = np.random.default_rng(0)
     z, copy, t = rng.normal(size=(3, 5, 4)).astype("float32") * 2
@@ -72,10 +66,10 @@ def test_the_losses_are_the_papers():
 @pytest.mark.thorough("tensorflow", "jax")
 def test_a_student_learns_and_its_teacher_does_not(title):
     keras.utils.set_random_seed(0)
-    student = filled(getattr(keras_vit, title)(**TINY), 1)
+    student = realistic.fill(getattr(keras_vit, title)(**TINY), 1)
     # Of another size, and with the same paths of variables.
     teacher = keras_vit.ViT(**TINY | dict(input_shape=(12, 12, 3)))
-    filled(teacher, 2)
+    realistic.fill(teacher, 2)
     images = np.random.default_rng(0).uniform(0, 255, (8, 8, 8, 3))
     images, labels = images.astype("float32"), np.eye(4)[np.arange(8) % 4]
     trained = training.distilled(student, teacher)
@@ -104,7 +98,7 @@ def test_a_student_learns_and_its_teacher_does_not(title):
 
 @pytest.fixture(scope="module")
 def teacher():
-    return filled(keras_vit.ViT(**TINY), 2)
+    return realistic.fill(keras_vit.ViT(**TINY), 2)
 
 
 def predicted(path, images):

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import realistic
 import tensorflow as tf
 from catalogue import make_model
 from keras import ops
@@ -73,12 +74,6 @@ def compiled(target, **kwargs):
         weighted_metrics=masked_patch.metrics(target),
     )
     return vit, predictor
-
-
-def fill(model, seed=0):
-    rng = np.random.default_rng(seed)
-    for weight in model.trainable_weights:
-        weight.assign(rng.normal(size=weight.shape) * 0.2)
 
 
 class TestTargets:
@@ -235,7 +230,7 @@ class TestPredictor:
         if loss is None:  # the head starts at zero
             loss = np.mean(np.square(y), axis=-1)[weights > 0].mean()
         assert loss_of(y) == pytest.approx(loss, rel=1e-5)
-        fill(predictor)
+        realistic.fill(predictor)
         before = loss_of(y)
         counts = weights > 0
         if target == "pixels":
@@ -246,7 +241,7 @@ class TestPredictor:
     @pytest.mark.parametrize("pooling", ["token", "gap"])
     def test_uncorrupted_tokens_are_those_of_the_model(self, pooling):
         vit, predictor = compiled("mean_colour", pooling=pooling)
-        fill(predictor)
+        realistic.fill(predictor)
         images = images_of(2).astype("float32")
         sources = np.broadcast_to(OWN, (2, PATCHES))
         found = predictor({"images": images, "sources": sources})
@@ -262,7 +257,7 @@ class TestPredictor:
 
     def test_every_variable_moves_and_the_backbone_is_the_models(self):
         vit, predictor = compiled("mean_colour")
-        fill(predictor)
+        realistic.fill(predictor)
         before = [np.copy(w) for w in predictor.get_weights()]
         [batch] = batches_of(images_of(4), 4)
         predictor.train_on_batch(*(batch[k] for k in batch))
@@ -304,7 +299,7 @@ class TestPredictor:
 
     def test_it_saves_and_loads(self, tmp_path):
         _, predictor = compiled("downsized")
-        fill(predictor)
+        realistic.fill(predictor)
         predictor.save(tmp_path / "model.keras")
         again = keras.saving.load_model(tmp_path / "model.keras")
         [batch] = batches_of(images_of(2), 2)

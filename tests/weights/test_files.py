@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import small_checkpoints
+from functional import arrays_of
 
 import keras_vit
 from keras_vit.weights import checkpoint, formats
@@ -22,11 +23,6 @@ pytestmark = pytest.mark.backend("torch")
 
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 TOKEN = GOLDENS / "vit_token.ckpt.npz"
-
-
-def arrays_of(path=TOKEN):
-    with np.load(path) as archive:
-        return dict(archive)
 
 
 def read_all(path):
@@ -170,7 +166,7 @@ class TestDamagedNpz:
 
     @pytest.mark.parametrize("dtype", [">f4", ml_dtypes.bfloat16])
     def test_other_kinds_of_numbers_are_read(self, dtype, tmp_path):
-        arrays = {k: v.astype(dtype) for k, v in arrays_of().items()}
+        arrays = {k: v.astype(dtype) for k, v in arrays_of(TOKEN).items()}
         np.savez(tmp_path / "a.npz", **arrays)
         for name, array in read_all(tmp_path / "a.npz").items():
             assert array.dtype.isnative

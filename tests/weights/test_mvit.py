@@ -6,7 +6,7 @@ import json
 import keras
 import numpy as np
 import pytest
-from functional import difference, golden
+from functional import difference, golden, values_of
 from keras import ops
 
 import keras_vit
@@ -349,10 +349,6 @@ def test_a_variant_of_video_takes_the_weights_of_images(write):
     assert not found["pos_encoding/temporal_pos"].any()
     for name in ("blocks_0/attn/qkv/kernel", "head/kernel", "norm/gamma"):
         np.testing.assert_array_equal(found[name], expected[name])
-
-
-def values_of(model):
-    return {v.path: ops.convert_to_numpy(v) for v in model.weights}
 
 
 def test_positions_are_resampled_in_space_and_time(write):

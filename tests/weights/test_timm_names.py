@@ -69,13 +69,9 @@ def opened(model, name, monkeypatch):
     checkpoint.require(source, {})
     checkpoint.check_names(source, source.rules)
     for rule in source.rules:
-        blanks = [table.blank(arrays_of(source, n)) for n in rule.sources]
+        blanks = [table.blank(source.arrays[n].shape) for n in rule.sources]
         rule.transform.join(*blanks)
     return source
-
-
-def arrays_of(source, name):
-    return source.arrays[name].shape
 
 
 def check_constants(source, model):

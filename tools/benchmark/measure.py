@@ -71,12 +71,7 @@ def fits(make: Callable) -> bool:
 
 
 def largest(fits: Callable[[int], bool], most: int) -> int:
-    """Return the largest number that fits, to an eighth; 0 if none does.
-
-    Args:
-        fits: Says whether a number fits.
-        most: Where the search ends.
-    """
+    """Return the largest number that fits, to an eighth; 0 if none does."""
     low, step = 0, 1
     while low + step <= most and fits(low + step):
         low += step

@@ -10,14 +10,7 @@ from tools.plan_tpu import compiler, slices
 def compile_step(
     built, config, tpu: slices.Slice, batch_size: int
 ) -> compiler.Program:
-    """Compile it for the model of a recipe's step; may raise DoesNotFit.
-
-    Args:
-        built: The recipe's TrainingStep.
-        config: Its config.
-        tpu: The slice.
-        batch_size: Images of all devices.
-    """
+    """Compile it for the model of a recipe's step; may raise DoesNotFit."""
     import keras
 
     described = type(built.model), built.model.get_config()

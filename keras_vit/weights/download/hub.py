@@ -106,11 +106,7 @@ def _is_weights(file):
 
 
 def restriction(repository: str) -> str | None:
-    """Return the licence that restricts a repository's use, or None.
-
-    Args:
-        repository: "owner/name".
-    """
+    """Return the licence that restricts a repository's use, or None."""
     matching = (
         license_name
         for pattern, license_name in RESTRICTED.items()
@@ -121,9 +117,6 @@ def restriction(repository: str) -> str | None:
 
 def cache_folder(repository: str) -> str:
     """Return the folder of the hub's cache for a repository.
-
-    Args:
-        repository: "owner/name".
 
     Raises:
         ValueError: If huggingface_hub is not installed.

@@ -165,11 +165,7 @@ def share_positions(arrays: dict) -> bool:
 
 
 def join_positions(arrays: dict) -> None:
-    """Make the tables of all blocks one that they share.
-
-    Raises:
-        ValueError: If they differ.
-    """
+    """Make the tables of all blocks one that they share."""
     count = table.count(arrays, _BLOCK)
     names = [NAMES["relative"].format(i=i) for i in range(count)]
     first, *others = (arrays.pop(name) for name in names)

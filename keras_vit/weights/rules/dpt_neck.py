@@ -27,11 +27,7 @@ LAYER = r"encoder\.layer\.{}\..*"
 
 
 def neck_rows(use_bias: bool = True, batch_norm: bool = False) -> list[tuple]:
-    """Return the rows of the reassembled and fused maps, of four levels.
-
-    Args:
-        use_bias, batch_norm: Of the residual units.
-    """
+    """Return the rows of the reassembled and fused maps, of four levels."""
     layers = {
         f"reassemble_{i}_{part}": f"{NECK}layers.{i}.{name}"
         for i in range(4)
@@ -74,11 +70,7 @@ def read_neck(arrays: dict) -> dict:
 
 
 def check_neck(config: dict) -> None:
-    """Refuse a config with another neck.
-
-    Raises:
-        ValueError: If it has levels of another number or other sizes.
-    """
+    """Refuse a config with another neck."""
     heads.refuse(config, head_in_index=-1, reassemble_factors=[4, 2, 1, 0.5])
     sizes = config.get("neck_hidden_sizes")
     if sizes is not None and len(sizes) != 4:

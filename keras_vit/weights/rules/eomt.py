@@ -233,12 +233,7 @@ def _config_of(metadata):
 
 
 def make(names: dict, **kwargs) -> table.Format:
-    """Return a format of EoMT.
-
-    Args:
-        names: Those of the backbone.
-        **kwargs: See `heads.make`.
-    """
+    """Return a format of EoMT."""
     common: dict = dict(
         head_rows=_head_rows,
         read_head=_read_head,

@@ -9,11 +9,7 @@ PIXELS = dict(pixel_mean=MEAN, pixel_std=STD)
 
 
 def differences(metadata: dict) -> list:
-    """List how a library that always scales so differs from a model.
-
-    Args:
-        metadata: Of the model.
-    """
+    """List how a library that always scales so differs from a model."""
     mean, std = metadata.get("pixel_mean"), metadata.get("pixel_std")
     if mean is None or std is None or len(mean) != 3:
         return table.pixel_differences(metadata)

@@ -100,11 +100,7 @@ def _order(name):
 
 
 def projection(metadata: dict) -> list[str]:
-    """Return the paths of the projection of a head of similarities, if any.
-
-    Args:
-        metadata: Of the model.
-    """
+    """Return the paths of the projection of a head of similarities, if any."""
     if not metadata.get("similarity_head") or not metadata.get("classes"):
         return []
     return [f"head/projection/{part}" for part in ("kernel", "bias")]

@@ -55,10 +55,6 @@ _PLAIN = dict(
 def image_tower(arrays: dict[str, Stored], config: dict) -> tuple[dict, dict]:
     """Return the image tower's arrays and config, of another library.
 
-    Args:
-        arrays: Of the file.
-        config: open_clip_config.json.
-
     Raises:
         ValueError: If the tower is of a kind that is not known.
     """
@@ -111,10 +107,6 @@ def text_tower(
     arrays: dict[str, Stored], config: dict
 ) -> tuple[str, dict, dict]:
     """Return the text tower's family, arrays and config, of transformers.
-
-    Args:
-        arrays: Of the file.
-        config: open_clip_config.json.
 
     Raises:
         ValueError: If the tower is of a kind that is not known.

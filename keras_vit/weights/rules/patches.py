@@ -86,12 +86,7 @@ def check_grid(found: dict, wanted: dict) -> None:
 def refuse_other_grids(
     found: dict, config, image_size: tuple[int, int]
 ) -> dict:
-    """Return no changes of the architecture; a family's `fit_sizes`.
-
-    Raises:
-        ValueError: If images of this size have another grid of patches than
-            those of the weights.
-    """
+    """Return no changes of the architecture; a family's `fit_sizes`."""
     patch = pair(config.patch_size)
     own = found.get("grid") or grid(found)
     if None in image_size or own == grid(

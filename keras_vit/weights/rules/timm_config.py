@@ -73,13 +73,7 @@ def _image_size(arguments, pretrained):
 
 
 def write(metadata: dict, architecture: str, **arguments) -> dict:
-    """Return a config.json; inverts `read`.
-
-    Args:
-        metadata: Of the model.
-        architecture: Name of the architecture of timm.
-        **arguments: Arguments that replace those of the architecture.
-    """
+    """Return a config.json; inverts `read`."""
     classes = metadata["classes"] or 0
     pretrained = dict(
         input_size=[metadata["channels"], *metadata["image_size"]],

@@ -55,11 +55,7 @@ def settings(config: dict) -> dict:
 
 
 def merge_frames(arrays: dict, tubelet_size: int) -> None:
-    """Make the frames of the kernel of tubelets channels, [D, S * C, P, P].
-
-    Raises:
-        ValueError: If it has another number of frames.
-    """
+    """Make the frames of the kernel of tubelets channels, [D, S * C, P, P]."""
     kernel = arrays[_PATCHES]
     shape = kernel.shape
     if len(shape) != 5 or shape[2] != tubelet_size:

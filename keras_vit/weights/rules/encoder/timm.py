@@ -178,10 +178,6 @@ def forms(metadata: dict, *others: str) -> frozenset:
 
     In its files all tokens before the patches have a position or none has.
     That of a class token alone is added to the token.
-
-    Args:
-        metadata: Of the model.
-        *others: Its other forms.
     """
     merged = metadata["position_prefix"] and is_class_apart(metadata)
     return frozenset({*others, *(("merge_class",) if merged else ())})

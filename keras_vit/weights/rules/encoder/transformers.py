@@ -182,14 +182,7 @@ def _pixels(processor):
 def config_of(
     metadata: dict, model_type: str, architecture: str, **fields
 ) -> dict:
-    """Return the config of transformers for a model; inverts `settings`.
-
-    Args:
-        metadata: Of the model.
-        model_type: Its name in transformers.
-        architecture: Its class there.
-        **fields: Further fields.
-    """
+    """Return the config of transformers for a model; inverts `settings`."""
     height, width = metadata["image_size"]
     patch_size, *_ = metadata["patch_size"]
     config = dict(

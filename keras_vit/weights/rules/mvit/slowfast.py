@@ -113,12 +113,7 @@ def _by_block(rows):
 
 
 def write(metadata: dict, blocks: list[dict]) -> dict:
-    """Return a config; inverts `read`.
-
-    Args:
-        metadata: Of the model.
-        blocks: What `tables.blocks_of` returns.
-    """
+    """Return a config; inverts `read`."""
     is_image = metadata.get("num_frames") is None
     axes = slice(int(is_image), 3)
     patch, stride = metadata["cube_size"], metadata["cube_stride"]

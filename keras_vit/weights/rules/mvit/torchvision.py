@@ -64,12 +64,7 @@ def _blocks(rows):
 
 
 def write(metadata: dict, blocks: list[dict]) -> dict:
-    """Return arguments; inverts `read`.
-
-    Args:
-        metadata: Of the model.
-        blocks: What `tables.blocks_of` returns.
-    """
+    """Return arguments; inverts `read`."""
     patch, stride = metadata["cube_size"], metadata["cube_stride"]
     pairs = list(zip(patch, stride, strict=True))
     config = dict(
