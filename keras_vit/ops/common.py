@@ -122,6 +122,11 @@ def targets_tpu() -> bool:
     return _target().startswith("tpu")
 
 
+def targets_cpu() -> bool:
+    """Return whether JAX traces a program for CPUs."""
+    return _target().startswith("cpu")
+
+
 def _target():
     """Return the name of the devices of JAX' program, "" on other backends."""
     if keras.backend.backend() != "jax":
@@ -147,7 +152,7 @@ def by_rows(function, x):
         x: `[..., D]`
     """
     *axes, width = x.shape
-    if len(axes) < 2 or not _target().startswith("cpu"):
+    if len(axes) < 2 or not targets_cpu():
         return function(x)
     y = function(ops.reshape(x, (-1, width)))
     return ops.reshape(y, (-1, *axes[1:], y.shape[-1]))

@@ -3,7 +3,12 @@
 import keras
 from keras import ops
 
-from keras_vit.ops.common import by_rows, wide_dtype, with_derivative
+from keras_vit.ops.common import (
+    by_rows,
+    targets_cpu,
+    wide_dtype,
+    with_derivative,
+)
 from keras_vit.ops.linear import is_transformed
 
 
@@ -12,10 +17,12 @@ def layer_norm(layer: keras.layers.LayerNormalization, inputs, plain):
 
     There Keras reads the input for the mean, again for the variance, and again
     for the gradient of the variance by the mean, which is zero and left out
-    here. With inputs of bfloat16 the variance is E[x^2] - E[x]^2 in float32, as
-    in Flax, and XLA computes both sums where it computes x. When the mean is
-    2^8 times the deviation, the difference loses 16 of 24 bits; bfloat16, which
-    has 8, has lost the deviation before.
+    here. On CPUs XLA also keeps four arrays for the gradient; the one derived
+    here keeps the normalised values. Elsewhere, with inputs of bfloat16, the
+    variance is E[x^2] - E[x]^2 in float32, as in Flax, and XLA computes both
+    sums where it computes x. When the mean is 2^8 times the deviation, the
+    difference loses 16 of 24 bits; bfloat16, which has 8, has lost the
+    deviation before.
 
     Args:
         layer: The layer, whose weights are used.
@@ -30,6 +37,10 @@ def layer_norm(layer: keras.layers.LayerNormalization, inputs, plain):
 def _layer_norm(layer, inputs):
     dtype = wide_dtype(inputs.dtype)
     x = ops.cast(inputs, dtype)
+    if targets_cpu():
+        gamma, beta = (ops.cast(w, dtype) for w in (layer.gamma, layer.beta))
+        x = _normalize_rows(x, gamma, beta, layer.epsilon)
+        return ops.cast(x, layer.compute_dtype)
     mean = ops.mean(x, axis=-1, keepdims=True)
     if keras.backend.standardize_dtype(inputs.dtype) == "bfloat16":
         square = ops.mean(ops.square(x), axis=-1, keepdims=True)
@@ -52,6 +63,37 @@ def _derive_variance(primals, tangents):
 @with_derivative(_derive_variance)
 def _variance(x, mean):
     return ops.mean(ops.square(x - mean), axis=-1, keepdims=True)
+
+
+def _derive_rows(primals, tangents):
+    (x, gamma, beta, epsilon), (change, of_gamma, of_beta, _) = (
+        primals,
+        tangents,
+    )
+    y, scale = _standardize(x, epsilon)
+    mean = ops.mean(change, axis=-1, keepdims=True)
+    share = ops.mean(y * change, axis=-1, keepdims=True)
+    # Products of matrices, since XLA writes gamma out for each row where it
+    # sums what gamma multiplies.
+    row = ops.expand_dims(gamma, 0)
+    of_x = scale * change * gamma - ops.matmul(scale * mean, row)
+    of_x = of_x - y * ops.matmul(scale * share, row)
+    return y * gamma + beta, of_x + y * of_gamma + of_beta
+
+
+# On CPUs JAX keeps four arrays for the derivative; this one keeps y.
+@with_derivative(_derive_rows)
+def _normalize_rows(x, gamma, beta, epsilon):
+    y, _ = _standardize(x, epsilon)
+    return y * gamma + beta
+
+
+def _standardize(x, epsilon):
+    """Return y = (x - mean) scale, and scale, the inverse of the deviation."""
+    difference = x - ops.mean(x, axis=-1, keepdims=True)
+    variance = ops.mean(ops.square(difference), axis=-1, keepdims=True)
+    scale = ops.rsqrt(variance + epsilon)
+    return difference * scale, scale
 
 
 def group_norm(layer: keras.layers.GroupNormalization, inputs, plain):

@@ -9,13 +9,14 @@ from keras_vit.layers import core
 from keras_vit.ops.convolution import conv
 
 
-@pytest.mark.backend("torch")
+@pytest.mark.backend("torch", "jax")
 @pytest.mark.parametrize(
     ("inputs", "kernel", "strides", "padding"),
     [
         ((2, 7, 6, 3), (3, 3, 3, 4), 2, "same"),
         ((2, 6, 6, 3), (2, 2, 3, 4), (2, 1), "valid"),
         ((1, 5, 6, 6, 4), (3, 3, 3, 1, 4), (1, 2, 2), "valid"),
+        ((2, 8, 13, 12, 3), (3, 7, 5, 3, 4), (2, 4, 2), "valid"),
     ],
 )
 def test_results_are_those_of_keras(inputs, kernel, strides, padding):
@@ -28,8 +29,9 @@ def test_results_are_those_of_keras(inputs, kernel, strides, padding):
     expected = ops.conv(
         inputs, kernel, strides, padding, data_format="channels_last"
     )
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-    assert found.is_contiguous()  # no copy waits for the next layer
+    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-5)
+    if keras.backend.backend() == "torch":
+        assert found.is_contiguous()  # no copy waits for the next layer
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,9 @@ def test_jax_differentiates_in_any_order(monkeypatch):
     forms = (
         (attention, "_softmax"),
         (attention, "_weighted_sum"),
+        (linear, "_gelu"),
         (norm, "_variance"),
+        (norm, "_normalize_rows"),
         (common, "_gradient_barrier"),
         (common, "_gradient_by_rows"),
     )
@@ -224,7 +226,9 @@ def test_jax_differentiates_in_any_order(monkeypatch):
         sums = attention._weighted_sum(x, common.gradient_barrier(x**2))
         variance = norm._variance(x, ops.mean(x, -1, keepdims=True))
         matrix = common.gradient_by_rows(x[0, 0]) ** 3
-        return ops.sum((attention.softmax(x) * sums * variance + matrix) ** 2)
+        rows = norm._normalize_rows(matrix, x[1, 0, 0], x[1, 1, 0], 1e-6)
+        sums = attention.softmax(x) * sums * variance
+        return ops.sum((sums + matrix + linear.gelu(rows)) ** 2)
 
     def tangent(function):
         return lambda s: jax.linearize(function, s)[1](1.0)
