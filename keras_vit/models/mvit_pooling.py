@@ -82,9 +82,6 @@ class TokenPooling(CompositeLayer):
         first = int(self.class_token)
         width = inputs.shape[-1]
         x = ops.reshape(inputs[:, first:], (-1, *self.grid_size, width))
-        fill = -math.inf if self.mode == "max" else 0
-        pads = [(0, 0), *[(n, n) for n in self._padding], (0, 0)]
-        x = ops.pad(x, pads, constant_values=fill)
         x = self._convolve(x) if self.mode == "conv" else self._reduce(x)
         x = ops.reshape(x, (-1, math.prod(self.output_grid), width))
         if first:
@@ -119,20 +116,29 @@ class TokenPooling(CompositeLayer):
         # compiles the sum for minutes, and computes the convolution natively.
         if keras.backend.backend() == "torch" or common.targets_tpu():
             kernel = ops.cast(ops.expand_dims(kernel, 3), x.dtype)
-            return conv(x, kernel, self.strides, "valid")
-        # Convolutions accumulate in float32, or in float64. The windows of
-        # space are shared by the frames of a window.
-        kernel = at_least_float32(kernel)
+            return conv(self._pad(x), kernel, self.strides, "valid")
+        # Convolutions accumulate in float32, or in float64.
+        x, kernel = at_least_float32(x), at_least_float32(kernel)
+        x = common.bilinear(self._sum_slices)(x, kernel)
+        return ops.cast(x, self.compute_dtype)
+
+    def _sum_slices(self, x, kernel):
+        # The windows of space are shared by the frames of a window.
         totals = [0] * self.kernel_size[0]
-        for j, rows in enumerate(self._slices(at_least_float32(x), 2)):
+        for j, rows in enumerate(self._slices(self._pad(x), 2)):
             for k, part in enumerate(self._slices(rows, 3)):
                 for i, total in enumerate(totals):
                     totals[i] = total + part * kernel[i, j, k]
-        frames = [list(self._slices(x, 1))[i] for i, x in enumerate(totals)]
-        return ops.cast(sum(frames), self.compute_dtype)
+        return sum(list(self._slices(x, 1))[i] for i, x in enumerate(totals))
+
+    def _pad(self, x):
+        fill = -math.inf if self.mode == "max" else 0
+        pads = [(0, 0), *[(n, n) for n in self._padding], (0, 0)]
+        return ops.pad(x, pads, constant_values=fill)
 
     def _reduce(self, x):
         combine = ops.maximum if self.mode == "max" else ops.add
+        x = self._pad(x)
         for axis in (1, 2, 3):
             first, *others = self._slices(x, axis)
             for other in others:

@@ -95,20 +95,55 @@ def _derive(primals, tangents):
     def pass_on(x):
         return x
 
-    def pass_through_conditional(x):
-        always = jax.lax.optimization_barrier(jax.numpy.array(True))
-        return jax.lax.cond(always, pass_on, jax.numpy.negative, x)
-
     (x,), (change,) = primals, tangents
     # Its transpose, the gradient, passes through a conditional too.
     return x, jax.lax.platform_dependent(
-        change, cpu=pass_through_conditional, default=pass_on
+        change,
+        cpu=lambda x: _where_true(pass_on, jax.numpy.negative, x),
+        default=pass_on,
     )
+
+
+def _where_true(function, never, *arguments):
+    """Return `function(*arguments)`, behind a conditional for XLA."""
+    import jax
+
+    always = jax.lax.optimization_barrier(jax.numpy.array(True))
+    return jax.lax.cond(always, function, never, *arguments)
 
 
 @with_derivative(_derive)
 def _gradient_barrier(x):
     return x
+
+
+def bilinear(function):
+    """Return a function that keeps only its arguments for the gradient.
+
+    On CPUs, XLA computes what the gradient by the second argument needs, such
+    as slices of the first one, in the forward pass, and keeps it; but not what
+    is behind a conditional.
+
+    Args:
+        function: Of two arguments, linear in each of them.
+    """
+    if not targets_cpu():
+        return function
+
+    def derive(primals, tangents):
+        import jax
+
+        (x, kernel), (of_x, of_kernel) = primals, tangents
+        y = function(x, kernel)
+        by_kernel = _where_true(
+            jax.checkpoint(function),
+            lambda x, kernel: jax.numpy.zeros_like(y),
+            x,
+            of_kernel,
+        )
+        return y, function(of_x, kernel) + by_kernel
+
+    return with_derivative(derive)(function)
 
 
 # Numbers side by side in a register of a TPU.
