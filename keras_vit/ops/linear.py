@@ -44,6 +44,22 @@ def gelu_tanh(x):
         y = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
         y = y * ops.sigmoid((8 / math.pi) ** 0.5 * (y + 0.044715 * y**3))
         return ops.cast(y, x.dtype)
+    return _gelu_tanh(x)
+
+
+def _derive_gelu_tanh(primals, tangents):
+    (x,), (change,) = primals, tangents
+    wide = at_least_float32(x)
+    factor = (8 / math.pi) ** 0.5
+    # Not by tanh, so that XLA does not keep what it computes again in a moment.
+    share = ops.sigmoid(factor * (wide + 0.044715 * wide**3))
+    slope = factor * (1 + 3 * 0.044715 * ops.square(wide))
+    slope = share + wide * share * (1 - share) * slope
+    return ops.gelu(x, approximate=True), ops.cast(slope, x.dtype) * change
+
+
+@with_derivative(_derive_gelu_tanh)
+def _gelu_tanh(x):
     return ops.gelu(x, approximate=True)
 
 

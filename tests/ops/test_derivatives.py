@@ -216,6 +216,7 @@ def test_jax_differentiates_in_any_order(monkeypatch):
         (attention, "_softmax"),
         (attention, "_weighted_sum"),
         (linear, "_gelu"),
+        (linear, "_gelu_tanh"),
         (norm, "_variance"),
         (norm, "_normalize_rows"),
         (common, "_gradient_barrier"),
@@ -229,7 +230,8 @@ def test_jax_differentiates_in_any_order(monkeypatch):
         matrix = common.gradient_by_rows(x[0, 0]) ** 3
         rows = norm._normalize_rows(matrix, x[1, 0, 0], x[1, 1, 0], 1e-6)
         sums = attention.softmax(x) * sums * variance
-        return ops.sum((sums + matrix + linear.gelu(rows)) ** 2)
+        units = linear.gelu(rows) * linear.gelu_tanh(rows)
+        return ops.sum((sums + matrix + units) ** 2)
 
     def tangent(function):
         return lambda s: jax.linearize(function, s)[1](1.0)
@@ -252,7 +254,12 @@ def test_jax_differentiates_in_any_order(monkeypatch):
 @pytest.mark.backend("jax")
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(linear, "_gelu"), (norm, "_normalize_rows"), (common, "bilinear")],
+    [
+        (linear, "_gelu"),
+        (linear, "_gelu_tanh"),
+        (norm, "_normalize_rows"),
+        (common, "bilinear"),
+    ],
 )
 def test_jax_keeps_less_for_gradients_on_cpus(module, name, monkeypatch):
     import jax
@@ -266,6 +273,7 @@ def test_jax_keeps_less_for_gradients_on_cpus(module, name, monkeypatch):
             for _ in range(4):
                 x = norm._normalize_rows(x, kernel[0], kernel[1], 1e-6)
                 x = linear.linear(linear.gelu(x @ kernel), kernel)
+                x = linear.linear(linear.gelu_tanh(x @ kernel), kernel)
                 x = pool.stateless_call(weights, [], x[None])[0][0]
             return ops.sum(x**2)
 
@@ -277,4 +285,4 @@ def test_jax_keeps_less_for_gradients_on_cpus(module, name, monkeypatch):
     found, own = memory(), getattr(module, name)
     # What JAX derives itself.
     monkeypatch.setattr(module, name, getattr(own, "fun", lambda f: f))
-    assert found < 0.95 * memory()
+    assert found < 0.97 * memory()
