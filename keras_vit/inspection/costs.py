@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_vit._keras import nested_layers
-from keras_vit.ops import attention, linear
+from keras_vit.ops import attention, convolution, linear
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -361,6 +361,7 @@ _COUNTED = {
         (ops.tensordot, _tensordot),
         (ops.einsum, _einsum),
         (ops.conv, _conv),
+        (convolution.conv, _conv),
         (ops.depthwise_conv, _depthwise_conv),
         (ops.separable_conv, _separable_conv),
         (ops.conv_transpose, _conv_transpose),
