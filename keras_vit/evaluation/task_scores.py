@@ -44,7 +44,7 @@ def task_scores(
             for "segmentation" by EoMT those of `task_windows`, whose scores are
             averaged where they overlap.
         interpret: As `TaskModel.interpret`; that of the model.
-        padded: Whether the batches are padded (EoMT).
+        padded: Whether the batches are padded (EoMT, OWLv2).
 
     Returns:
         Of boxes, or of masks for "instances", "AP", "AP50", "AP75" and AP by
@@ -59,8 +59,9 @@ def task_scores(
     interpret = interpret or model.interpret
     score = _score_of(source)
     options = _options_of(source)
-    if padded:
-        options |= dict(padded=True)
+    pads = getattr(model, "options", {}).get("pads")  # images that it prepares
+    if padded or pads:
+        options |= dict(padded=padded)
     for batch in batches:
         images = keras.tree.map_structure(np.asarray, batch["images"])
         outputs = model.predict_on_batch(images)

@@ -234,11 +234,14 @@ def interpret(
     outputs: dict[str, np.ndarray],
     image_size: tuple[int, int],
     threshold: float = 0.1,
+    padded: bool | None = None,
 ) -> dict:
     """Return the boxes of one image, the best first; see `TaskModel`.
 
     Args:
         threshold: The least score, the sigmoid of the best logit.
+        padded: Whether the image was padded to a square; None for what
+            `prepare` does.
     """
     if "logits" not in outputs:
         raise ValueError(
@@ -252,7 +255,7 @@ def interpret(
     centre, size = np.split(outputs["pred_boxes"][order], 2, axis=1)
     boxes = np.concatenate([centre - size / 2, centre + size / 2], axis=1)
     height, width = image_size
-    if model.options["pads"]:
+    if model.options["pads"] if padded is None else padded:
         height = width = max(height, width)
     return dict(
         boxes=boxes * np.array([width, height, width, height], "float32"),

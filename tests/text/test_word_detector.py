@@ -1,5 +1,7 @@
 """Boxes for words: the library's numbers, and detectors of fixed queries."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -53,11 +55,33 @@ def test_queries_of_words_and_examples(opened, tmp_path):
     assert sorted(set(boxes["names"])) <= sorted(names)
     assert len(boxes["scores"]) == 9 and boxes["boxes"].max() > 20
     assert detector.prepare(np.ones((20, 40, 3))).shape == (40, 40, 3)
+    of_batches = options_of_batches(detector, images)
+    (stretched, _) = detector.interpret(found, [(20, 40)] * 2, **of_batches)
+    np.testing.assert_array_equal(
+        stretched["boxes"] * [1, 2, 1, 2], boxes["boxes"]
+    )
     example = opened.for_examples(images)
     queries = numpy(example.get_layer("queries").queries)
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     best = data["out/objectness_logits"].argmax(axis=1)
     near(queries, data["out/class_embeds"][np.arange(2), best])
+
+
+def options_of_batches(detector, images):
+    """The options with which `task_scores` interprets stretched images."""
+    given = []
+
+    def interpret(outputs, sizes, **options):
+        given.append(options)
+        return [{}, {}]
+
+    source = keras_vit.data.TaskSource(
+        name="", task="detection", class_names=(), num_examples=1, load=dict
+    )
+    batch = dict(images=images, index=[-1, -1], sizes=[(20, 40)] * 2)
+    with contextlib.suppress(ValueError):  # no objects
+        keras_vit.evaluation.task_scores(detector, source, [batch], interpret)
+    return given[0]
 
 
 @pytest.mark.backend("torch")
