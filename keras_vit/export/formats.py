@@ -235,7 +235,11 @@ def _examples(model):
     rng = np.random.default_rng(0)
     shape = (2, *model.input_shape[1:])
     if isinstance(model, TextModel):
-        return rng.integers(0, model.architecture.vocab_size, shape, "int32")
+        config = model.architecture
+        ids = rng.integers(0, config.vocab_size, shape, "int32")
+        if config.pooling == "end":
+            ids[:, -1] = config.end_token
+        return ids
     return rng.uniform(0, 255, shape).astype("float32")
 
 

@@ -3,6 +3,7 @@
 Radford et al. 2021 (2103.00020), section 3.1.
 """
 
+import warnings
 from collections.abc import Sequence
 from typing import Literal
 
@@ -98,8 +99,7 @@ def zero_shot(
 
     Raises:
         ValueError: If there are no such templates, or one has no place for a
-            name, if names repeat, also as tokens, or if the model has no
-            tokenizer.
+            name, if names repeat, or if the model has no tokenizer.
 
     Example:
         text = keras_vit.text.text_tower(
@@ -191,10 +191,11 @@ def class_embeddings(
     for name, row in zip(class_names, rows, strict=True):
         first = firsts.setdefault(row.tobytes(), name)
         if first != name:
-            raise ValueError(
-                "`class_names` must have other tokens each. Received: "
-                f"{name!r}, whose prompts have those of {first!r}. Are its "
-                "words unknown to the tokenizer, or cut off?"
+            warnings.warn(
+                f"The classes {first!r} and {name!r} have the same tokens, so "
+                "that the first always wins. Are words of theirs unknown to "
+                "the tokenizer, or cut off?",
+                stacklevel=4,
             )
     each = model.encode_texts(ids)
     mean = each.reshape(len(class_names), len(templates), -1).mean(axis=1)

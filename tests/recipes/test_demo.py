@@ -151,6 +151,7 @@ def test_a_model_with_a_head_shows_what_scores_enough(tmp_path):
     assert not state.has_scores
 
 
+@pytest.mark.filterwarnings("ignore:.*have the same tokens")
 def test_a_visitor_names_the_classes(tmp_path, capsys, models):
     towers = test_two_towers.make("siglip", logit_bias=-3.0)
     towers.save(tmp_path / "towers.keras")
