@@ -252,16 +252,7 @@ def test_jax_differentiates_in_any_order(monkeypatch):
 
 
 @pytest.mark.backend("jax")
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        (linear, "_gelu"),
-        (linear, "_gelu_tanh"),
-        (norm, "_normalize_rows"),
-        (common, "bilinear"),
-    ],
-)
-def test_jax_keeps_less_for_gradients_on_cpus(module, name, monkeypatch):
+def test_jax_keeps_less_for_gradients_on_cpus(monkeypatch):
     import jax
 
     pool = TokenPooling((2, 8, 8), strides=(1, 1, 1), class_token=False)
@@ -270,7 +261,7 @@ def test_jax_keeps_less_for_gradients_on_cpus(module, name, monkeypatch):
 
     def memory():
         def loss(x, kernel, weights):
-            for _ in range(4):
+            for _ in range(3):
                 x = norm._normalize_rows(x, kernel[0], kernel[1], 1e-6)
                 x = linear.linear(linear.gelu(x @ kernel), kernel)
                 x = linear.linear(linear.gelu_tanh(x @ kernel), kernel)
@@ -282,7 +273,14 @@ def test_jax_keeps_less_for_gradients_on_cpus(module, name, monkeypatch):
         program = gradient.lower(np.ones((128, 64), "float32"), kernel, weights)
         return program.compile().memory_analysis().temp_size_in_bytes
 
-    found, own = memory(), getattr(module, name)
-    # What JAX derives itself.
-    monkeypatch.setattr(module, name, getattr(own, "fun", lambda f: f))
-    assert found < 0.97 * memory()
+    found = memory()
+    for module, name in (
+        (linear, "_gelu"),
+        (linear, "_gelu_tanh"),
+        (norm, "_normalize_rows"),
+        (common, "bilinear"),
+    ):
+        own = getattr(module, name)
+        with monkeypatch.context() as patch:  # what JAX derives itself
+            patch.setattr(module, name, getattr(own, "fun", lambda f: f))
+            assert found < 0.97 * memory(), name
