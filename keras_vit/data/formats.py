@@ -290,7 +290,7 @@ def _of_tiff(tiff):
 
 
 def upright(image, orientation):
-    """Rotate and flip stored pixels `[H, W, C]`, as photographs need."""
+    """Transpose, then flip stored pixels, as an orientation of EXIF asks."""
     return tensorflow().cond(
         orientation == 1, lambda: image, lambda: _turn(image, orientation)
     )

@@ -340,9 +340,9 @@ def _png(file, modes):
     try:
         with image.open(file, formats=("PNG",)) as opened:
             # Pillow scales grey values of 2 or 4 bits to 255, as colours.
-            stored = opened.tile[0][3]
-            if opened.mode not in modes or stored in ("L;2", "L;4"):
-                raise ValueError(f"its mode is {stored}, not of {modes}")
+            stored = {opened.mode, *(tile[3] for tile in opened.tile)}
+            if opened.mode not in modes or stored & {"L;2", "L;4"}:
+                raise ValueError(f"its mode is {max(stored)}, not of {modes}")
             return np.asarray(opened).astype("int64")
     except (OSError, SyntaxError, ValueError) as error:
         raise ValueError(

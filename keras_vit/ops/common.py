@@ -6,6 +6,7 @@ want in different ones.
 """
 
 import contextlib
+import functools
 
 import keras
 from keras import ops
@@ -65,9 +66,16 @@ def with_derivative(derivative):
             return function
         import jax
 
-        function = jax.custom_jvp(function)
-        function.defjvp(derivative)
-        return function
+        derived = jax.custom_jvp(function)
+        derived.defjvp(derivative)
+
+        @functools.wraps(function)
+        def apply(*arguments):
+            # JAX does not take symbols of functional models.
+            is_symbolic = any(map(keras.utils.is_keras_tensor, arguments))
+            return (function if is_symbolic else derived)(*arguments)
+
+        return apply
 
     return decorate
 

@@ -16,8 +16,6 @@ def gelu(x):
     if keras.backend.standardize_dtype(x.dtype) == "float64":
         # TensorFlow's operation has the root of 2 in float32.
         return 0.5 * x * (1 + ops.erf(x * 0.5**0.5))
-    if keras.utils.is_keras_tensor(x):
-        return ops.gelu(x, approximate=False)
     return _gelu(x)
 
 
@@ -46,8 +44,6 @@ def gelu_tanh(x):
         y = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
         y = y * ops.sigmoid((8 / math.pi) ** 0.5 * (y + 0.044715 * y**3))
         return ops.cast(y, x.dtype)
-    if keras.utils.is_keras_tensor(x):
-        return ops.gelu(x, approximate=True)
     return _gelu_tanh(x)
 
 

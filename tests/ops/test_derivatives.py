@@ -245,7 +245,7 @@ def test_jax_differentiates_in_any_order(monkeypatch):
     found = derivatives(0.0)
     # Those that JAX derives from the operations themselves.
     for module, name in forms:
-        monkeypatch.setattr(module, name, getattr(module, name).fun)
+        monkeypatch.setattr(module, name, getattr(module, name).__wrapped__)
     expected = jax.grad(loss), jax.grad(jax.grad(loss))
     for derivative, values in zip(expected, found, strict=True):
         assert_all_close(jax.jit(derivative)(0.0), values)
@@ -282,5 +282,7 @@ def test_jax_keeps_less_for_gradients_on_cpus(monkeypatch):
     ):
         own = getattr(module, name)
         with monkeypatch.context() as patch:  # what JAX derives itself
-            patch.setattr(module, name, getattr(own, "fun", lambda f: f))
+            patch.setattr(
+                module, name, getattr(own, "__wrapped__", lambda f: f)
+            )
             assert found < 0.97 * memory(), name
