@@ -106,8 +106,7 @@ def planned(config: Config, info: DatasetInfo) -> tuple:
     def open_teacher():
         if config.distill.predictions or training.is_function_of_files(path):
             return None
-        variant, name = registry.split_name(path)
-        released = registry.find(name, variant)
+        released = registry.find(path)
         if released:
             shape = (released.image_size, released.image_size, 3)
             make = getattr(keras_vit, released.variant)

@@ -16,7 +16,7 @@ from keras_vit.models import arguments
 from keras_vit.models.build import build
 from keras_vit.models.families import FAMILIES, OPENERS
 from keras_vit.weights import load, preprocessing
-from keras_vit.weights.checkpoint import Checkpoint, require
+from keras_vit.weights.checkpoint import Checkpoint, complete
 
 # The arguments of `from_pretrained` that these models take, beside the head's.
 _ARGUMENTS = (
@@ -145,10 +145,11 @@ def open_release(source: Checkpoint, changes: dict) -> TaskModel:
             fit.
         TypeError: If there is no such argument.
     """
-    release, metadata = RELEASES[source.family], source.metadata
+    release = RELEASES[source.family]
     known = (*_ARGUMENTS, *release.changes)
     arguments.refuse_unknown("from_pretrained", changes, known)
-    require(source, changes)
+    source = complete(source, changes)
+    metadata = source.metadata
     classes, names = changes.get("classes"), changes.get("class_names")
     if names is not None and classes is None:
         classes = len(names)

@@ -83,8 +83,8 @@ def build(
     if source is None and weights is not None:
         grid = arguments["position_grid"]
         source = registry.open_weights(weights, variant, grid)
-    if source is not None:
-        source = _complete(family, fields, source)
+    if source is not None and source.has_decoder:
+        source = checkpoint.encoder_of(source)
     plan = _resolve(family, fields, arguments, source, variant)
     with policy(arguments["dtype"]):
         images, x = _assemble(plan)
@@ -98,25 +98,6 @@ def build(
     return feature_maps(model) if arguments["feature_maps"] else model
 
 
-def _complete(family, fields, source):
-    """Return the checkpoint of a model of a family, with its image size."""
-    source = checkpoint.encoder_of(source)
-    if _files_of(source.family) != _files_of(family.name):
-        raise ValueError(
-            f"`weights` must be of the family {family.name!r}. Received: "
-            f"{source.name!r}, of the family {source.family!r}. Open it "
-            "with keras_vit.from_pretrained."
-        )
-    checkpoint.require(source, fields)
-    # Of some families the arrays and these fields show the image size.
-    size_of = getattr(rules.FAMILIES[source.family], "trained_image_size", None)
-    if size_of is None or "image_size" in source.metadata:
-        return source
-    known = {name: value for name, value in fields.items() if value is not None}
-    size = size_of(source.metadata | known)
-    return checkpoint.with_metadata(source, image_size=size)
-
-
 def _files_of(family):
     """Return the family whose files a family has, itself but for some."""
     return getattr(rules.FAMILIES[family], "FILES_OF", family)
@@ -124,6 +105,14 @@ def _files_of(family):
 
 def _resolve(family, fields, arguments, source, variant):
     """Return the plan of a model: arguments, then weights, then defaults."""
+    if source is not None:
+        if _files_of(source.family) != _files_of(family.name):
+            raise ValueError(
+                f"`weights` must be of the family {family.name!r}. Received: "
+                f"{source.name!r}, of the family {source.family!r}. Open it "
+                "with keras_vit.from_pretrained."
+            )
+        source = checkpoint.complete(source, fields)
     metadata = {} if source is None else source.metadata
     config = _resolve_config(family.config, fields, metadata)
     check_feature_maps(arguments["feature_maps"], arguments["include_top"])

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import keras
 
-from keras_vit._arguments import checked
+from keras_vit._arguments import check
 from keras_vit._earlier_names import rename
 from keras_vit.models import arguments
 from keras_vit.models.build import build
@@ -21,6 +21,8 @@ from keras_vit.models.families import (
 )
 from keras_vit.models.image_model import ImageModel
 from keras_vit.weights import checkpoint, registry
+
+Towers = Literal["both", "image", "text"]
 
 
 def construct(
@@ -44,11 +46,10 @@ def construct(
     return build(family, {"name": name, **sizes, **given}, variant)
 
 
-@checked
 def from_pretrained(
     source: str | os.PathLike | keras.Model,
     *,
-    towers: Literal["both", "image", "text"] | None = None,
+    towers: Towers | None = None,
     **changes,
 ) -> Any:
     """Open a checkpoint of any family and build its model.
@@ -78,28 +79,31 @@ def from_pretrained(
     Example:
         model = keras_vit.from_pretrained("ViTB16/augreg", classes=37)
     """
-    changes, variant = rename(changes), None
-    if isinstance(source, str):
-        variant, source = registry.split_name(source)
+    check(towers, "towers", Towers | None)
+    changes = rename(changes)
     opened = registry.open_weights(
-        source, variant, changes.get("position_grid")
+        source, position_grid=changes.get("position_grid")
     )
-    if towers != "image":
+    is_classifier = bool({"classes", "class_names", "include_top"} & {*changes})
+    if towers in ("both", "text") or (towers is None and opened.may_have_texts):
         model = OPENERS["two_towers"](opened, changes, towers)
         if model is not None:
             return model
-    if {"classes", "class_names", "include_top"} & set(changes):
+    if is_classifier and opened.has_decoder:
         opened = checkpoint.encoder_of(opened)
     if opened.family in OPENERS:
         return OPENERS[opened.family](opened, changes)
+    if opened.family not in FAMILIES:
+        raise ValueError(
+            f"`towers` must be None or 'text' for {opened.name!r}, which is a "
+            f"text tower. Received: towers={towers!r}"
+        )
     family = FAMILIES[opened.family]
     _refuse_unknown("from_pretrained", changes, family)
-    if opened.metadata.get("classes") is None and not (
-        {"classes", "class_names", "include_top"} & set(changes)
-    ):
+    if opened.metadata.get("classes") is None and not is_classifier:
         changes["include_top"] = False
-    sizes = family.variants.get(variant or "", {})
-    return build(family, sizes | changes, variant, opened)
+    sizes = family.variants.get(opened.variant or "", {})
+    return build(family, sizes | changes, opened.variant, opened)
 
 
 def show_arguments(constructor: Callable, family: Family) -> None:

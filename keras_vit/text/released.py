@@ -17,9 +17,9 @@ from keras_vit.text.word_detector import word_detector
 from keras_vit.weights import checkpoint, load
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.rules import FAMILIES as FAMILY_RULES
+from keras_vit.weights.rules import TEXTS
 
 Towers = Literal["both", "image", "text"]
-_TEXTS = ("clip_text", "siglip_text", "owl_text")
 # The arguments of `from_pretrained` that models with a text tower take.
 _OF_TEXT = ("name", "dtype", "remat")
 _OF_BOTH = (
@@ -47,7 +47,7 @@ def open_towers(
         ValueError: If there is no text tower, or the weights do not fit.
         TypeError: If there is no such argument.
     """
-    if source.family in _TEXTS and towers in (None, "text"):
+    if source.family in TEXTS and towers in (None, "text"):
         return open_text_model(source, changes)
     if towers is None and set(changes) - set(_OF_BOTH):
         return None  # of a classifier on the image tower

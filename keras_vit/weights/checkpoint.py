@@ -9,6 +9,7 @@ from keras_vit.weights import formats, preprocessing
 from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import (
     FAMILIES,
+    TEXTS,
     keras_format,
     open_clip,
     table,
@@ -28,6 +29,7 @@ class Checkpoint:
         metadata: The properties that it specifies, named like the arguments of
             the constructors; others are absent.
         provenance: Where it was opened from: a name, a URL or a path.
+        variant: The constructor of released weights, such as "ViTB16".
     """
 
     name: str
@@ -37,6 +39,7 @@ class Checkpoint:
     naming_scheme: object
     metadata: dict
     provenance: str | None = None
+    variant: str | None = None
 
     @property
     def format(self) -> table.Format:
@@ -47,6 +50,19 @@ class Checkpoint:
     def rules(self) -> list[table.Rule]:
         """The rule of each of its variables."""
         return self.format.rules(self.metadata)
+
+    @property
+    def may_have_texts(self) -> bool:
+        """Whether it is a text tower, or a directory that may hold one."""
+        return self.family in TEXTS or (
+            os.path.isdir(self.name)
+            and self.format_name in ("huggingface", "timm")
+        )
+
+    @property
+    def has_decoder(self) -> bool:
+        """Whether it is a masked autoencoder, or the like, as a whole."""
+        return hasattr(FAMILIES[self.family], "ENCODER")
 
 
 def open_checkpoint(
@@ -78,18 +94,18 @@ def open_checkpoint(
 
     def describe(some):
         family, format_name = _recognise(some, config)
-        return _describe(family, format_name, some, config, position_grid)
+        found = _describe(family, format_name, some, config, position_grid)
+        return dataclasses.replace(found, name=name)
 
     try:
         if "open_clip" in config:
             arrays, config = open_clip.image_tower(arrays, config["open_clip"])
-        found = _one_model(name, arrays, describe)
+        return _one_model(arrays, describe)
     except ValueError as error:
         raise _unreadable(name, error) from None
-    return dataclasses.replace(found, name=name)
 
 
-def _one_model(name, arrays, describe):
+def _one_model(arrays, describe):
     """Describe all arrays or, if that fails, those of the one wrapped model.
 
     What a training script has beside it is ignored with a warning.
@@ -106,7 +122,7 @@ def _one_model(name, arrays, describe):
     ((prefix, model),) = found.items()
     others = sorted(n for n in arrays if not n.startswith(prefix))
     warnings.warn(
-        f"Of the checkpoint {name!r} only `{prefix}*` is read, and not the "
+        f"Of the checkpoint {model.name!r} only `{prefix}*` is read, not the "
         f"{len(others)} arrays beside it, such as {others[:3]}.",
         stacklevel=3,
     )
@@ -127,11 +143,9 @@ def open_text(source: Checkpoint) -> Checkpoint | None:
     Raises:
         ValueError: If it is damaged, or of a form that is not known.
     """
-    family = getattr(FAMILIES[source.family], "TEXT_TOWER", None)
-    if not os.path.isdir(source.name) or (
-        source.format_name not in ("huggingface", "timm")
-    ):
+    if not source.may_have_texts:
         return None
+    family = getattr(FAMILIES[source.family], "TEXT_TOWER", None)
     arrays, config = formats.read(source.name)
     if "open_clip" in config:
         family, arrays, config = open_clip.text_tower(
@@ -270,42 +284,40 @@ def _refused(arrays, found):
 
 
 def encoder_of(source: Checkpoint) -> Checkpoint:
-    """Return the checkpoint of the encoder alone.
-
-    Args:
-        source: A checkpoint, such as that of a whole masked autoencoder.
+    """Return the checkpoint of the encoder alone of one with a decoder.
 
     Raises:
-        ValueError: If its family cannot be that of the encoder.
+        ValueError: If its arrays cannot be those of the encoder.
     """
-    family = getattr(FAMILIES[source.family], "ENCODER", None)
-    if family is None:
-        return source
+    family = FAMILIES[source.family].ENCODER
     arrays, config = formats.read(source.name)
     encoder = _one_model(
-        source.name,
         arrays,
         lambda some: _of_file(source, family, source.format_name, some, config),
     )
-    return dataclasses.replace(encoder, provenance=source.provenance)
+    return dataclasses.replace(
+        encoder, provenance=source.provenance, variant=source.variant
+    )
 
 
-def require(source: Checkpoint, given: dict) -> None:
+def complete(source: Checkpoint, given: dict) -> Checkpoint:
     """Check that the caller gives what a checkpoint does not specify.
 
     Args:
         source: The checkpoint.
         given: Fields of the architecture; None means not given.
 
+    Returns:
+        The checkpoint, with the image size if its family tells it from the
+        arrays and these fields.
+
     Raises:
         ValueError: If a field is neither specified nor given.
     """
     such_as = source.format.required(source.metadata)
-    absent = [
-        name
-        for name in such_as
-        if given.get(name) is None and source.metadata.get(name) is None
-    ]
+    given = {name: value for name, value in given.items() if value is not None}
+    known = source.metadata | given
+    absent = [name for name in such_as if known.get(name) is None]
     if absent:
         arguments = ", ".join(f"`{name}`" for name in absent)
         architecture = source.metadata.get("architecture")
@@ -323,6 +335,10 @@ def require(source: Checkpoint, given: dict) -> None:
             + ". A `.keras` file specifies it, and so does a directory with a "
             "config.json."
         )
+    size_of = getattr(FAMILIES[source.family], "trained_image_size", None)
+    if size_of is None or "image_size" in source.metadata:
+        return source
+    return with_metadata(source, image_size=size_of(known))
 
 
 def with_metadata(source: Checkpoint, **metadata) -> Checkpoint:

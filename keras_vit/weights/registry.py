@@ -23,53 +23,40 @@ CHECKPOINTS: tuple[Released, ...] = (*released.files(), *released.of_hub())
 _COLLECTIONS = {"augreg": released.augreg_file, "bit": released.bit_file}
 
 
-def find(weights: str, variant: str | None) -> Released | None:
-    """Return the entry of a name, or None if the variant has no such name.
+def find(weights: str, variant: str | None = None) -> Released | None:
+    """Return the entry of a name, or None if there is no such name.
+
+    Args:
+        weights: A name of `CHECKPOINTS`, "augreg:FILE" or "bit:FILE".
+        variant: The constructor. Without it, "ViTB16/imagenet21k" names both,
+            and a name that only one constructor has is enough.
 
     Raises:
-        ValueError: If a file of augreg or BiT, or a repository, belongs to
-            another variant, or if the file does not exist.
+        ValueError: If several constructors have the name, if a file of augreg
+            or BiT, or a repository, belongs to another variant, or if the file
+            does not exist.
     """
+    first, _, rest = weights.partition("/")
+    if variant is None and first in {e.variant for e in CHECKPOINTS}:
+        variant, weights = first, rest
     kind, _, file = weights.partition(":")
     if kind in _COLLECTIONS and file:
         found = [_COLLECTIONS[kind](file)]
-        variant = variant or found[0].variant
     else:
         found = [entry for entry in CHECKPOINTS if entry.name == weights]
-    for entry in found:
-        if entry.variant == variant:
-            return entry
-    if found and ":" in weights and variant is not None:
+    fitting = [entry for entry in found if variant in (None, entry.variant)]
+    if len(fitting) > 1:
+        full = [f"{entry.variant}/{weights}" for entry in fitting]
+        raise ValueError(
+            f"`weights` must name one checkpoint. Received: {weights!r}, which "
+            f"is the name of {full}"
+        )
+    if found and not fitting and ":" in weights:
         raise ValueError(
             f"`weights` must be of {variant}. Received: {weights!r}, which "
             f"is of {found[0].variant}"
         )
-    return None
-
-
-def split_name(source: str) -> tuple[str | None, str]:
-    """Return the constructor and the name of "ViTB16/imagenet21k".
-
-    A name that only one constructor has is enough. Any other string is returned
-    with None.
-
-    Raises:
-        ValueError: If several constructors have the name.
-    """
-    variant, _, name = source.partition("/")
-    if find(name, variant):
-        return variant, name
-    entry = find(source, None)
-    if entry:
-        return entry.variant, source
-    variants = [e.variant for e in CHECKPOINTS if e.name == source]
-    if len(variants) > 1:
-        full = [f"{variant}/{source}" for variant in variants]
-        raise ValueError(
-            f"`source` must name one checkpoint. Received: {source!r}, which "
-            f"is the name of {full}"
-        )
-    return (variants[0] if variants else None), source
+    return fitting[0] if fitting else None
 
 
 def names(variant: str) -> list[str]:
@@ -99,8 +86,7 @@ def resolve(weights, variant: str | None = None, download: bool = True):
         weights: A name of `CHECKPOINTS`, "augreg:FILE", "bit:FILE", a path,
             "hf://owner/name", or a URL (https, http, file, gs). Any other
             object is returned unchanged.
-        variant: The constructor, such as "ViTB16"; without it the only names
-            are "augreg:FILE", "bit:FILE" and repositories.
+        variant: The constructor, such as "ViTB16"; see `find`.
         download: If False, names and paths are only checked.
 
     Returns:
@@ -116,7 +102,7 @@ def resolve(weights, variant: str | None = None, download: bool = True):
         return weights
     text = os.fspath(weights)
     path = os.path.expanduser(text)
-    entry = find(text, variant)
+    entry = find(text, variant) if isinstance(weights, str) else None
     if not download and (entry is not None or "://" in text):
         return weights
     if entry is not None:
@@ -127,11 +113,6 @@ def resolve(weights, variant: str | None = None, download: bool = True):
         return hub.fetch(text)
     if "://" in text:
         return _fetch_url(text)
-    known = [e.variant for e in CHECKPOINTS if e.name == text]
-    if not variant and known:
-        raise ValueError(
-            f"`weights={text!r}` is a name of {known}: call that constructor."
-        )
     known = names(variant) if variant else []
     nearest = difflib.get_close_matches(path, known, n=3, cutoff=0.4) or known
     names_too = f" or a name of {variant}'s weights, such as {nearest}"
@@ -180,21 +161,25 @@ def open_weights(
         return weights
     path = resolve(weights, variant)
     source = checkpoint.open_checkpoint(path, position_grid)
-    if not isinstance(weights, (str, os.PathLike)):
+    if isinstance(weights, os.PathLike):
+        return dataclasses.replace(source, provenance=os.fspath(weights))
+    if not isinstance(weights, str):
         return source
-    provenance = os.fspath(weights)
-    if "://" in provenance:
-        provenance = without_query(provenance)
-    entry = find(provenance, variant)
-    if entry:
-        provenance = f"{entry.variant}/{entry.name}"
-        source.metadata.pop("patch_counts", None)  # its images are square
-        if "grid" not in source.metadata:  # the file does not specify it
-            source.metadata["image_size"] = (entry.image_size,) * 2
-        names = entry.data and class_names.of_dataset(entry.data)
-        if names and len(names) == source.metadata["classes"]:
-            source.metadata["class_names"] = names
-    return dataclasses.replace(source, provenance=provenance)
+    if "://" in weights:
+        weights = without_query(weights)
+    entry = find(weights, variant)
+    if entry is None:
+        return dataclasses.replace(source, provenance=weights)
+    source.metadata.pop("patch_counts", None)  # its images are square
+    if "grid" not in source.metadata:  # the file does not specify it
+        source.metadata["image_size"] = (entry.image_size,) * 2
+    names = entry.data and class_names.of_dataset(entry.data)
+    if names and len(names) == source.metadata["classes"]:
+        source.metadata["class_names"] = names
+    provenance = f"{entry.variant}/{entry.name}"
+    return dataclasses.replace(
+        source, provenance=provenance, variant=entry.variant
+    )
 
 
 class Table(list):

@@ -140,7 +140,7 @@ def convert(
             specify its model: build the model with `keras_vit.ViT`, which takes
             the missing values as arguments, and save it.
     """
-    checkpoint.require(source, {})
+    source = checkpoint.complete(source, {})
     checkpoint.check_names(source, source.rules)
     values = {
         rule.path: lambda rule=rule: rule.transform.join(

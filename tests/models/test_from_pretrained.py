@@ -1,11 +1,15 @@
 """Any checkpoint, opened without saying what it is of."""
 
+import pathlib
+import sys
+
 import catalogue
 import numpy as np
 import pytest
 import realistic
 
 import keras_vit
+from keras_vit.weights import Checkpoint
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -57,9 +61,44 @@ def test_changes_are_arguments_of_the_constructor(tmp_path):
 def test_released_weights_are_named_with_their_constructor():
     from keras_vit.weights import registry
 
-    assert registry.split_name("ViTB16/augreg") == ("ViTB16", "augreg")
+    entry = registry.find("ViTB16/augreg")
+    assert (entry.variant, entry.name) == ("ViTB16", "augreg")
     file = "augreg:B_16-i1k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0"
-    assert registry.split_name(file) == ("ViTB16", file)
-    assert registry.split_name("folder/a.npz") == (None, "folder/a.npz")
+    assert registry.find(file).variant == "ViTB16"
+    assert registry.find("folder/a.npz") is None
+    assert registry.find("ViTB16/a.npz") is None
     with pytest.raises(ValueError, match="'ViTB16/augreg'"):
         keras_vit.from_pretrained("augreg")
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.keras"])
+def test_a_source_enters_a_dozen_functions(name, tmp_path):
+    root, path = pathlib.Path(keras_vit.__file__).parent, str(tmp_path / name)
+    model, entered = make_model(), set()
+    if name == "a.keras":
+        model.save(path)
+    else:
+        keras_vit.save_checkpoint(model, path, "jax", allow_differences=True)
+
+    def note(frame, event, _):
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(f"{root}/"):
+            return
+        room = pathlib.Path(code.co_filename).relative_to(root).parts[0]
+        count = code.co_argcount + code.co_kwonlyargcount
+        names = {*code.co_varnames[:count]} - {"self"}  # of its properties
+        given = [frame.f_locals[name] for name in names]
+        is_given = any(
+            isinstance(x, Checkpoint) or (isinstance(x, str) and x == path)
+            for x in given
+        )
+        # The layer of metadata is given where the weights are from.
+        if is_given and room not in ("layers", "_arguments.py"):
+            entered.add((code.co_filename, code.co_name))
+
+    sys.setprofile(note)
+    try:
+        keras_vit.from_pretrained(path)
+    finally:
+        sys.setprofile(None)
+    assert len(entered) <= 12, sorted(entered)

@@ -101,7 +101,7 @@ def test_configs_say_which_token_ends_a_text():
 
 
 @pytest.mark.backend("torch")
-def test_each_tower_opens_alone():
+def test_each_tower_opens_alone(tmp_path):
     folder = GOLDENS / "clip"
     data, images, ids = golden("clip")
     for towers, x, name in (("image", images, "image"), ("text", ids, "text")):
@@ -114,6 +114,10 @@ def test_each_tower_opens_alone():
     assert classifier.output_shape == (None, 7)
     with pytest.raises(TypeError, match="no argument 'classes'"):
         keras_vit.from_pretrained(folder, towers="both", classes=7)
+    texts = keras_vit.from_pretrained(folder, towers="text")
+    keras_vit.save_checkpoint(texts, tmp_path, format="huggingface")
+    with pytest.raises(ValueError, match="which is a text tower"):
+        keras_vit.from_pretrained(tmp_path, towers="image")
     vit = pathlib.Path(__file__).parents[1] / "goldens/modern/hf_clip"
     if vit.is_dir():
         with pytest.raises(ValueError, match="no text tower"):

@@ -147,7 +147,7 @@ def test_logits_are_those_of_timm_in_float64(case, timm, tmp_path):
         )
     source = checkpoint.open_checkpoint(tmp_path / "timm.pth")
     with pytest.raises(ValueError, match=f"`{list(unseen)[0]}`.* must be giv"):
-        checkpoint.require(source, {})
+        checkpoint.complete(source, {})
     model = constructor(
         weights=source,
         **unseen,

@@ -98,9 +98,8 @@ class TestEveryFamily:
         keras_vit.save_checkpoint(model, path, format)
         if format == "jax":
             found = arrays_of(path)
-            assert not checkpoint.require(
-                checkpoint.open_checkpoint(path), model.metadata
-            )
+            source = checkpoint.open_checkpoint(path)
+            assert checkpoint.complete(source, model.metadata) is source
         else:
             state = torch.load(path, weights_only=True)
             found = {key: value.numpy() for key, value in state.items()}

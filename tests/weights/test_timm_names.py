@@ -66,7 +66,7 @@ def opened(model, name, monkeypatch):
     )
     monkeypatch.setattr(formats, "read", lambda path: (arrays, config))
     source = checkpoint.open_checkpoint(name)
-    checkpoint.require(source, {})
+    checkpoint.complete(source, {})
     checkpoint.check_names(source, source.rules)
     for rule in source.rules:
         blanks = [table.blank(source.arrays[n].shape) for n in rule.sources]

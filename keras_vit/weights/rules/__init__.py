@@ -91,3 +91,4 @@ FAMILIES = {
     "siglip_text": siglip_text,
     "owl_text": owl_text,
 }
+TEXTS = ("clip_text", "siglip_text", "owl_text")
