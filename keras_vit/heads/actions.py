@@ -17,7 +17,7 @@ from keras_vit.heads import task_model
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.maps import feature_maps
-from keras_vit.ops.common import wide_policy
+from keras_vit.ops.dtypes import wide_policy
 
 # Cells of a box along each side.
 RESOLUTION = 7

@@ -15,9 +15,9 @@ from keras_vit import layers
 from keras_vit._arguments import Count, checked
 from keras_vit.heads import task_model, tokens
 from keras_vit.heads.masked import MaskedInput
-from keras_vit.layers.core import Dense, LayerNorm
+from keras_vit.layers.keras_layers import Dense, LayerNorm
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.common import wide_policy
+from keras_vit.ops.dtypes import wide_policy
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

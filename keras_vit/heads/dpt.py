@@ -20,7 +20,7 @@ from keras_vit.heads.task_model import TaskModel
 from keras_vit.heads.tokens import num_prefix_tokens
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops import resize
-from keras_vit.ops.common import wide_policy
+from keras_vit.ops.dtypes import wide_policy
 from keras_vit.ops.linear import gelu, gelu_tanh, quick_gelu
 
 ACTIVATIONS = dict(gelu=gelu, gelu_tanh=gelu_tanh, quick_gelu=quick_gelu)

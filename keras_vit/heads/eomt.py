@@ -15,7 +15,7 @@ from keras_vit._arguments import Count, Natural, as_pair, checked
 from keras_vit.heads import segments, task_model, tokens
 from keras_vit.heads.query_mask import QueryMask
 from keras_vit.heads.task_model import TaskModel
-from keras_vit.layers.core import (
+from keras_vit.layers.keras_layers import (
     Conv2DTranspose,
     Dense,
     DepthwiseConv2D,
@@ -23,7 +23,7 @@ from keras_vit.layers.core import (
 )
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops import linear
-from keras_vit.ops.common import wide_policy
+from keras_vit.ops.dtypes import wide_policy
 
 _ACTIVATIONS = dict(
     gelu=linear.gelu,

@@ -11,7 +11,7 @@ import keras
 
 from keras_vit._arguments import Count, checked
 from keras_vit.heads.linear import check_images
-from keras_vit.layers.core import Conv2DTranspose, LayerNorm
+from keras_vit.layers.keras_layers import Conv2DTranspose, LayerNorm
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.maps import feature_maps
 from keras_vit.ops.linear import gelu

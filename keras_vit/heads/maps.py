@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_vit._arguments import Count, as_pair, checked
-from keras_vit.layers.core import Conv2DTranspose, uniform
+from keras_vit.layers.keras_layers import Conv2DTranspose, uniform
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.maps import feature_maps
 from keras_vit.ops import resize

@@ -18,7 +18,7 @@ from keras_vit.heads import patch_errors, task_model, tokens
 from keras_vit.heads.masked_patches import Mask, MaskTokens, TakePatches
 from keras_vit.heads.patch_errors import PatchErrors, Target
 from keras_vit.heads.task_model import PIXELS, TaskModel
-from keras_vit.layers.core import Dense, LayerNorm
+from keras_vit.layers.keras_layers import Dense, LayerNorm
 from keras_vit.layers.sine import (
     FixedPositionEmbs,
     SequencePositions,
@@ -27,7 +27,7 @@ from keras_vit.layers.sine import (
 from keras_vit.models.build import build
 from keras_vit.models.families import FAMILIES
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.common import wide_policy
+from keras_vit.ops.dtypes import wide_policy
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit import layers
 from keras_vit._arguments import check_class_names, checked
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.common import wide_policy
+from keras_vit.ops.dtypes import wide_policy
 from keras_vit.weights.rules import heads
 
 

@@ -18,7 +18,7 @@ from keras_vit.heads.maps import Resize, batch_norm, convolution
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.maps import feature_maps
-from keras_vit.ops.common import wide_policy
+from keras_vit.ops.dtypes import wide_policy
 
 # Pixels by which the released models shift their patches.
 _SHIFT = 2

@@ -16,7 +16,7 @@ from keras_vit._arguments import Count, checked
 from keras_vit.heads import task_model, tokens
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.common import wide_policy
+from keras_vit.ops.dtypes import wide_policy
 
 
 @checked

@@ -3,15 +3,6 @@
 from keras_vit import _installation  # refuses another project's files
 from keras_vit.layers.attention_pooling import AttentionPooling
 from keras_vit.layers.beit_attention import BEiTAttention
-from keras_vit.layers.core import (
-    ClassificationHead,
-    EnsureShape,
-    GroupNorm,
-    LayerScale,
-    Metadata,
-    Rescaling,
-    quantizable,
-)
 from keras_vit.layers.distilled_head import DistilledHead
 from keras_vit.layers.embedding import (
     AddPositionEmbs,
@@ -22,6 +13,15 @@ from keras_vit.layers.embedding import (
 from keras_vit.layers.external_attention import (
     ExternalAttention,
     TokenPerformer,
+)
+from keras_vit.layers.keras_layers import (
+    ClassificationHead,
+    EnsureShape,
+    GroupNorm,
+    LayerScale,
+    Metadata,
+    Rescaling,
+    quantizable,
 )
 from keras_vit.layers.mlp_block import DeiTMlp, MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention

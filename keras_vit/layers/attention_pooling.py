@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_vit._arguments import Count, Epsilon, checked
 from keras_vit.layers.base import CompositeLayer, check_shape
-from keras_vit.layers.core import Dense
+from keras_vit.layers.keras_layers import Dense
 from keras_vit.layers.mlp_block import Activation, MlpBlock
 from keras_vit.ops.attention import softmax
 

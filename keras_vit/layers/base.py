@@ -8,8 +8,8 @@ import keras
 from keras_vit._arguments import Rate, checked
 from keras_vit._earlier_names import rename
 from keras_vit._keras import nested_layers
-from keras_vit.ops.common import gradient_barrier
 from keras_vit.ops.rematerialize import rematerialize
+from keras_vit.ops.xla import gradient_barrier
 
 
 def check_shape(

@@ -5,9 +5,9 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Count, Natural, NotNegative, checked
-from keras_vit.layers.core import Dense
+from keras_vit.layers.keras_layers import Dense
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
-from keras_vit.ops.common import at_least_float32, constant
+from keras_vit.ops.dtypes import at_least_float32, constant
 
 
 def distances(grid: tuple[int, int]) -> np.ndarray:

@@ -9,7 +9,7 @@ from keras_vit._arguments import (
     checked,
 )
 from keras_vit.layers.base import CompositeLayer, check_shape
-from keras_vit.layers.core import ClassificationHead
+from keras_vit.layers.keras_layers import ClassificationHead
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

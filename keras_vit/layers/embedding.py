@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_vit._arguments import Count, Natural, Pair, Rate, as_pair, checked
 from keras_vit.layers.base import check_shape
-from keras_vit.layers.core import uniform
+from keras_vit.layers.keras_layers import uniform
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

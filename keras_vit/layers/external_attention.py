@@ -7,7 +7,7 @@ from keras_vit._arguments import Count, Rate, checked
 from keras_vit.layers import mlp_block
 from keras_vit.layers.base import CompositeLayer, check_shape
 from keras_vit.layers.mlp_block import DeiTMlp
-from keras_vit.ops.common import at_least_float32
+from keras_vit.ops.dtypes import at_least_float32
 
 EXPANSION = 4  # of heads and channels in the blocks
 UNITS, STEM_UNITS = 64, 128  # of the memories in the blocks and in the stem

@@ -4,7 +4,7 @@ import keras
 
 from keras_vit._arguments import Positive, Rate, checked
 from keras_vit.layers.base import Block
-from keras_vit.layers.core import Dense
+from keras_vit.layers.keras_layers import Dense
 from keras_vit.ops.linear import gelu
 
 

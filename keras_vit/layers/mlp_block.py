@@ -6,7 +6,7 @@ import keras
 
 from keras_vit._arguments import Count, Positive, Rate, checked
 from keras_vit.layers.base import CompositeLayer
-from keras_vit.layers.core import Dense
+from keras_vit.layers.keras_layers import Dense
 from keras_vit.ops.linear import gelu, gelu_tanh, quick_gelu
 
 _FUNCTIONS = dict(

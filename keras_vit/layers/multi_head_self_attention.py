@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit._arguments import Count, Epsilon, Positive, Rate, checked
 from keras_vit.layers.base import CompositeLayer, check_shape
-from keras_vit.layers.core import NORMS, Dense, Norm
+from keras_vit.layers.keras_layers import NORMS, Dense, Norm
 from keras_vit.ops import rotary
 from keras_vit.ops.attention import (
     by_head,
@@ -18,7 +18,7 @@ from keras_vit.ops.attention import (
     softmax,
     weighted_sum,
 )
-from keras_vit.ops.common import constant, wide_dtype
+from keras_vit.ops.dtypes import constant, wide_dtype
 from keras_vit.ops.rotary import Rotary
 
 Bias = Literal["qkv", "qv", "none"]

@@ -6,7 +6,7 @@ import keras
 
 from keras_vit._arguments import Count, Positive, checked
 from keras_vit.layers.base import Block, CompositeLayer
-from keras_vit.layers.core import GroupNorm, MaxPooling2D
+from keras_vit.layers.keras_layers import GroupNorm, MaxPooling2D
 from keras_vit.layers.std_conv import StdConv2D
 
 # The epsilons of GroupNorm and of the standardised convolutions, by source. On

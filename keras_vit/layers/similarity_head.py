@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from keras_vit._arguments import Natural, checked
-from keras_vit.layers.core import ClassificationHead, Dense
+from keras_vit.layers.keras_layers import ClassificationHead, Dense
 from keras_vit.ops.norm import unit_length
 
 

@@ -6,10 +6,10 @@ import keras
 
 from keras_vit._arguments import Count, Epsilon, Rate, checked
 from keras_vit.layers.base import Block
-from keras_vit.layers.core import NORMS, LayerScale, Norm
+from keras_vit.layers.keras_layers import NORMS, LayerScale, Norm
 from keras_vit.layers.mlp_block import MlpBlock
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
-from keras_vit.ops.common import gradient_barrier
+from keras_vit.ops.xla import gradient_barrier
 
 NormPlacement = Literal["before", "after", "shared"]
 _ATTENTION = "MultiHeadDotProductAttention_0"

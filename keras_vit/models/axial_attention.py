@@ -8,11 +8,11 @@ from keras import ops
 
 from keras_vit._arguments import Count, checked
 from keras_vit.layers.base import CompositeLayer, check_shape
-from keras_vit.layers.core import Dense, GroupNorm
+from keras_vit.layers.keras_layers import Dense, GroupNorm
 from keras_vit.layers.resnet_v2_stem import NUMERICS
-from keras_vit.ops import common
+from keras_vit.ops import xla
 from keras_vit.ops.attention import softmax
-from keras_vit.ops.common import at_least_float32, constant
+from keras_vit.ops.dtypes import at_least_float32, constant
 
 Axis = Literal["height", "width"]
 _GROUPS = 32  # of scenic's GroupNorm
@@ -215,8 +215,8 @@ class AxialAttentionGN(AxialAttention):
         inputs = check_shape(self, inputs, self._map_shape)
         is_plain = self.qkv.quantization_mode is None
         if (
-            common.targets_tpu()
-            and common.fill_lanes(inputs.shape[0])
+            xla.targets_tpu()
+            and xla.fill_lanes(inputs.shape[0])
             and is_plain
             and not self.qkv.lora_enabled
             and _GROUPS % self.num_heads == 0

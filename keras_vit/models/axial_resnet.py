@@ -17,7 +17,7 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, Positive, checked
 from keras_vit.layers.base import Block
-from keras_vit.layers.core import MaxPooling2D
+from keras_vit.layers.keras_layers import MaxPooling2D
 from keras_vit.layers.resnet_v2_stem import (
     NUMERICS,
     ResidualUnit,

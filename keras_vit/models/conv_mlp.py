@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Count, Positive, Rate
-from keras_vit.layers.core import DepthwiseConv2D, MaxPooling2D, uniform
+from keras_vit.layers.keras_layers import DepthwiseConv2D, MaxPooling2D, uniform
 from keras_vit.layers.mixing_block import MixingBlock
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct

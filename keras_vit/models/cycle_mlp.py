@@ -14,8 +14,8 @@ from keras_vit import layers
 from keras_vit._arguments import Count, Rate, checked
 from keras_vit.layers import mlp_block
 from keras_vit.layers.base import ResidualBlock
-from keras_vit.layers.core import uniform
 from keras_vit.layers.external_attention import layer_norm
+from keras_vit.layers.keras_layers import uniform
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import (

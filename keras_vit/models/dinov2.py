@@ -11,7 +11,7 @@ from typing import Literal, Unpack
 import keras
 
 from keras_vit._arguments import Natural, Rate
-from keras_vit.layers.core import Norm
+from keras_vit.layers.keras_layers import Norm
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder

@@ -21,7 +21,7 @@ from keras_vit._arguments import (
     Rate,
     checked,
 )
-from keras_vit.layers.core import Norm
+from keras_vit.layers.keras_layers import Norm
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder
@@ -29,7 +29,7 @@ from keras_vit.models.construct import construct
 from keras_vit.models.families import architecture
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops import rotary
-from keras_vit.ops.common import at_least_float32, constant
+from keras_vit.ops.dtypes import at_least_float32, constant
 from keras_vit.ops.rotary import Order
 
 __all__ = [

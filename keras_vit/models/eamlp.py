@@ -25,7 +25,7 @@ from keras_vit.models.families import (
     register,
 )
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.common import wide_dtype
+from keras_vit.ops.dtypes import wide_dtype
 
 __all__ = ["EAMLP", "EAMLP7", "EAMLP10", "EAMLP12", "EAMLP14", "EAMLP19"]
 

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Epsilon, Pair, Rate
-from keras_vit.layers.core import NORMS
+from keras_vit.layers.keras_layers import NORMS
 from keras_vit.layers.transformer_block import NormPlacement
 from keras_vit.models import earlier
 from keras_vit.models.arguments import ModelArguments

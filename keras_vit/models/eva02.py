@@ -20,7 +20,7 @@ from keras_vit._arguments import (
     Rate,
     checked,
 )
-from keras_vit.layers.core import LayerNorm
+from keras_vit.layers.keras_layers import LayerNorm
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.models import encoder

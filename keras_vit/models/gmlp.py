@@ -12,7 +12,7 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Rate, checked
 from keras_vit.layers.base import ResidualBlock, check_shape
-from keras_vit.layers.core import Dense
+from keras_vit.layers.keras_layers import Dense
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import architecture, register

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit._arguments import Count, Triple, as_triple, checked
 from keras_vit.layers.base import CompositeLayer, check_shape
-from keras_vit.layers.core import Dense, LayerNorm
+from keras_vit.layers.keras_layers import Dense, LayerNorm
 from keras_vit.models.mvit_pooling import TokenPooling
 from keras_vit.ops.attention import fused_attention, softmax
 

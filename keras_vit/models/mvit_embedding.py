@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit._arguments import Count, Triple, as_triple, checked
 from keras_vit.layers.base import check_shape
-from keras_vit.layers.core import uniform
+from keras_vit.layers.keras_layers import uniform
 from keras_vit.models.mvit_pooling import pooled_size
 from keras_vit.ops.convolution import conv
 

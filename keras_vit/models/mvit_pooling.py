@@ -8,9 +8,9 @@ from keras import ops
 
 from keras_vit._arguments import Count, Triple, as_triple, checked
 from keras_vit.layers.base import CompositeLayer, check_shape
-from keras_vit.ops import common
-from keras_vit.ops.common import at_least_float32
+from keras_vit.ops import xla
 from keras_vit.ops.convolution import conv
+from keras_vit.ops.dtypes import at_least_float32
 
 
 def pooled_size(size, kernel_size, strides, padding) -> tuple[int, ...]:
@@ -114,12 +114,12 @@ class TokenPooling(CompositeLayer):
         # XLA's depthwise convolution over three axes takes a hundred times as
         # long on CPUs as a sum over slices, which it fuses. For TPUs it
         # compiles the sum for minutes, and computes the convolution natively.
-        if keras.backend.backend() == "torch" or common.targets_tpu():
+        if keras.backend.backend() == "torch" or xla.targets_tpu():
             kernel = ops.cast(ops.expand_dims(kernel, 3), x.dtype)
             return conv(self._pad(x), kernel, self.strides, "valid")
         # Convolutions accumulate in float32, or in float64.
         x, kernel = at_least_float32(x), at_least_float32(kernel)
-        x = common.bilinear(self._sum_slices)(x, kernel)
+        x = xla.bilinear(self._sum_slices)(x, kernel)
         return ops.cast(x, self.compute_dtype)
 
     def _sum_slices(self, x, kernel):

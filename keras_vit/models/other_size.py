@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.models.construct import construct
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.common import constant
+from keras_vit.ops.dtypes import constant
 from keras_vit.weights import rules
 from keras_vit.weights.rules import table
 

@@ -14,7 +14,7 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Positive, Rate, as_pair, checked
 from keras_vit.layers.base import ResidualBlock
-from keras_vit.layers.core import uniform
+from keras_vit.layers.keras_layers import uniform
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct

@@ -14,7 +14,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, as_pair, checked
-from keras_vit.layers.core import LayerNorm
+from keras_vit.layers.keras_layers import LayerNorm
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.layers.multi_head_self_attention import Bias
 from keras_vit.layers.sine import SequencePositions

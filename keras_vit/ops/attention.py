@@ -7,9 +7,10 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import checked
-from keras_vit.ops import common
-from keras_vit.ops.common import at_least_float32, with_derivative
+from keras_vit.ops import xla
+from keras_vit.ops.dtypes import at_least_float32
 from keras_vit.ops.linear import is_compiled, is_transformed, needs_gradient
+from keras_vit.ops.xla import with_derivative
 
 Choice = Literal["auto", "fused", "explicit"]
 
@@ -115,7 +116,7 @@ def by_head(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
     """
     if _projects_on_tpu(dense):
         return [
-            common.by_queries(ops.transpose(x, (0, 2, 1, 3)))
+            xla.by_queries(ops.transpose(x, (0, 2, 1, 3)))
             for x in by_token(dense, inputs, num_heads)
         ]
     shape = (-1, inputs.shape[1], *_columns(dense, num_heads))
@@ -144,11 +145,11 @@ def by_token(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
         qkv = ops.moveaxis(ops.reshape(dense(inputs), shape), -2, 0)
         return ops.unstack(qkv, axis=0)
     dtype = dense.compute_dtype
-    kernel = common.gradient_by_rows(ops.cast(dense.kernel, dtype))
+    kernel = xla.gradient_by_rows(ops.cast(dense.kernel, dtype))
     kernel = ops.reshape(kernel, (-1, *columns))
     kernel = ops.transpose(kernel, (0, 2, 1, 3))  # [D, 3, A, E]
     inputs = ops.cast(inputs, dtype)
-    if common.are_few(inputs.shape[1]):
+    if xla.are_few(inputs.shape[1]):
         # Each by itself: to put three gradients together takes longer.
         parts = [
             ops.einsum("b...d,dae->b...ae", inputs, part)
@@ -181,7 +182,7 @@ def join_heads(dense: keras.layers.Dense, x):
 
 def _projects_on_tpu(dense):
     is_plain = dense.quantization_mode is None and not dense.lora_enabled
-    return common.targets_tpu() and is_plain
+    return xla.targets_tpu() and is_plain
 
 
 def _columns(dense, num_heads):
@@ -339,8 +340,8 @@ def weighted_sum(logits, values):
         logits: `[B, A, T, T]`
         values: `[B, A, T, E]`
     """
-    if common.targets_tpu():
-        return _weighted_sum(common.by_queries(logits), values)
+    if xla.targets_tpu():
+        return _weighted_sum(xla.by_queries(logits), values)
     return ops.matmul(softmax(logits, _dtype(values)), values)
 
 

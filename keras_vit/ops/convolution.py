@@ -6,8 +6,8 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.ops.common import targets_cpu
 from keras_vit.ops.linear import linear
+from keras_vit.ops.xla import targets_cpu
 
 
 def conv(inputs, kernel, strides, padding):

@@ -17,32 +17,34 @@ class Model(keras.Model):
     with ViT-B/16, and time to write to it first (docs/benchmarks.md).
     """
 
-    def _run_through_graph(self, inputs, *args, **kwargs):
-        plan = None
-        # Keras passes `call_fn` where it computes no values.
-        if not (args or "call_fn" in kwargs) and _is_eager(inputs):
-            plan = _plan(self)
-        if plan is None:
-            return super()._run_through_graph(inputs, *args, **kwargs)
-        of = kwargs.get("operation_fn", lambda operation: operation)
-        flat = [id(x) for x in self.inputs]
-        values = dict(zip(flat, tree.flatten(inputs), strict=True))
-        del inputs
-        for node, read_last in plan:
-            arguments, keywords = node.arguments.fill_in(values)
-            outputs = of(node.operation)(*arguments, **keywords)
-            del arguments, keywords
-            for x, y in zip(node.outputs, tree.flatten(outputs), strict=True):
-                values[id(x)] = y
-            del outputs, x, y
-            for name in read_last:
-                del values[name]
-        return tree.map_structure(lambda x: values[id(x)], self.output)
+    if keras.backend.backend() == "torch":
+
+        def _run_through_graph(self, inputs, *args, **kwargs):
+            plan = None
+            # Keras passes `call_fn` where it computes no values.
+            if not (args or "call_fn" in kwargs) and _is_eager(inputs):
+                plan = _plan(self)
+            if plan is None:
+                return super()._run_through_graph(inputs, *args, **kwargs)
+            of = kwargs.get("operation_fn", lambda operation: operation)
+            flat = [id(x) for x in self.inputs]
+            values = dict(zip(flat, tree.flatten(inputs), strict=True))
+            del inputs
+            for node, read_last in plan:
+                arguments, keywords = node.arguments.fill_in(values)
+                outputs = of(node.operation)(*arguments, **keywords)
+                del arguments, keywords
+                for x, y in zip(
+                    node.outputs, tree.flatten(outputs), strict=True
+                ):
+                    values[id(x)] = y
+                del outputs, x, y
+                for name in read_last:
+                    del values[name]
+            return tree.map_structure(lambda x: values[id(x)], self.output)
 
 
 def _is_eager(inputs):
-    if keras.backend.backend() != "torch":
-        return False
     import torch
 
     flat = tree.flatten(inputs)

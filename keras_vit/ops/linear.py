@@ -7,7 +7,8 @@ import keras
 from keras import ops
 
 from keras_vit._keras import say_once
-from keras_vit.ops.common import at_least_float32, by_rows, with_derivative
+from keras_vit.ops.dtypes import at_least_float32
+from keras_vit.ops.xla import by_rows, with_derivative
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -3,13 +3,9 @@
 import keras
 from keras import ops
 
-from keras_vit.ops.common import (
-    by_rows,
-    targets_cpu,
-    wide_dtype,
-    with_derivative,
-)
+from keras_vit.ops.dtypes import wide_dtype
 from keras_vit.ops.linear import is_transformed
+from keras_vit.ops.xla import by_rows, targets_cpu, with_derivative
 
 
 def layer_norm(layer: keras.layers.LayerNormalization, inputs, plain):

@@ -10,7 +10,7 @@ from keras_vit._arguments import Count, Natural, checked
 from keras_vit.layers import MultiHeadSelfAttention
 from keras_vit.layers.base import check_shape
 from keras_vit.ops.attention import causal_attention, is_fused
-from keras_vit.ops.common import constant
+from keras_vit.ops.dtypes import constant
 from keras_vit.ops.norm import unit_length
 
 

@@ -19,7 +19,7 @@ from keras_vit._arguments import Count, as_pair, checked
 from keras_vit.models import encoder
 from keras_vit.models.siglip import SigLIPConfig
 from keras_vit.ops import graph
-from keras_vit.ops.common import at_least_float32
+from keras_vit.ops.dtypes import at_least_float32
 from keras_vit.weights import resize
 
 INPUTS = ("patches", "mask", "grids")

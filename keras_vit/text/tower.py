@@ -16,7 +16,7 @@ from keras_vit.models import encoder
 from keras_vit.models.build import policy
 from keras_vit.models.families import architecture, check_heads
 from keras_vit.ops import graph
-from keras_vit.ops.common import wide_policy
+from keras_vit.ops.dtypes import wide_policy
 from keras_vit.text.layers import EndOfText, TokenEmbedding
 from keras_vit.text.tokenizers import Tokenizer
 

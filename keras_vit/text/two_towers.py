@@ -10,7 +10,7 @@ from keras_vit import layers
 from keras_vit._arguments import Count, checked
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops import graph
-from keras_vit.ops.common import wide_policy
+from keras_vit.ops.dtypes import wide_policy
 from keras_vit.text.layers import Similarity, UnitLength
 from keras_vit.text.naflex import NaFlexModel
 from keras_vit.text.tower import TextModel

@@ -13,7 +13,7 @@ import numpy as np
 from keras_vit import layers
 from keras_vit._arguments import check_class_names, checked
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops.common import wide_dtype
+from keras_vit.ops.dtypes import wide_dtype
 from keras_vit.text.two_towers import NaFlexTowers, TwoTowers
 
 # The 80 prompts of CLIP for ImageNet, in the order of its authors.

@@ -11,7 +11,7 @@ tf.distribute.
 import keras
 from keras import ops
 
-from keras_vit.ops import common
+from keras_vit.ops import xla
 
 
 def accumulate(model: keras.Model, micro_batches: int) -> keras.Model:
@@ -129,7 +129,7 @@ class _JaxAccumulation(_Accumulation):
         def run_part(carry, index):
             sums, non_trainable, metrics = carry
             x, y, sample_weight = self._part(data, index)
-            with common.accumulation():
+            with xla.accumulation():
                 (_, updates), gradients = differentiate(
                     trainable,
                     non_trainable,

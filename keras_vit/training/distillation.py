@@ -19,7 +19,7 @@ from keras_vit.data.optional_imports import (
 )
 from keras_vit.layers import DistilledHead
 from keras_vit.models import ImageModel, from_pretrained
-from keras_vit.ops.common import at_least_float32
+from keras_vit.ops.dtypes import at_least_float32
 
 Method = Literal["hard", "soft", "match"]
 INPUT = "teacher"

@@ -8,8 +8,8 @@ import pytest
 from keras import ops
 
 from keras_vit import layers
-from keras_vit.layers.core import Dense
-from keras_vit.ops import attention, common, linear
+from keras_vit.layers.keras_layers import Dense
+from keras_vit.ops import attention, linear, xla
 
 BACKEND = keras.backend.backend()
 
@@ -71,7 +71,7 @@ def test_the_projection_for_tpus_gives_the_same(qkv_bias, tokens, monkeypatch):
     expected = layer(x)
     used = []
     on_tpu = attention.by_token
-    monkeypatch.setattr(common, "targets_tpu", lambda: True)
+    monkeypatch.setattr(xla, "targets_tpu", lambda: True)
     monkeypatch.setattr(
         attention,
         "by_token",

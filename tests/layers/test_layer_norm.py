@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_vit.layers.core import LayerNorm
+from keras_vit.layers.keras_layers import LayerNorm
 
 pytestmark = pytest.mark.backend("jax")
 

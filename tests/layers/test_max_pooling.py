@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_vit.layers.core import MaxPooling2D
+from keras_vit.layers.keras_layers import MaxPooling2D
 
 pytestmark = pytest.mark.backend("torch")
 

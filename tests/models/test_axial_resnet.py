@@ -8,7 +8,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit.models import axial_attention, axial_resnet
-from keras_vit.ops import common
+from keras_vit.ops import xla
 
 
 def authors_model(case, **kwargs):
@@ -26,10 +26,10 @@ def test_logits_are_the_authors(case):
 
 @pytest.mark.backend("torch")
 def test_the_form_for_tpus_has_the_authors_numbers(monkeypatch):
-    assert common.fill_lanes(64)
-    assert not common.fill_lanes(63) and not common.fill_lanes(None)
-    monkeypatch.setattr(common, "targets_tpu", lambda: True)
-    monkeypatch.setattr(common, "fill_lanes", lambda batch_size: True)
+    assert xla.fill_lanes(64)
+    assert not xla.fill_lanes(63) and not xla.fill_lanes(None)
+    monkeypatch.setattr(xla, "targets_tpu", lambda: True)
+    monkeypatch.setattr(xla, "fill_lanes", lambda batch_size: True)
     # The other form is not used.
     monkeypatch.delattr(axial_attention.AxialAttentionGN, "_each_sequence")
     assert difference(*authors_model("axial_resnet_groupnorm")) <= 1e-5

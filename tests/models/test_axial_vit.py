@@ -8,7 +8,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit.models import axial_vit
-from keras_vit.ops import common
+from keras_vit.ops import xla
 
 
 def authors_model(**kwargs):
@@ -29,7 +29,7 @@ def test_logits_are_the_authors():
 @pytest.mark.backend("jax")
 def test_the_form_for_tpus_has_the_authors_numbers(monkeypatch):
     model, *images_and_logits = authors_model()
-    monkeypatch.setattr(common, "targets_tpu", lambda: True)
+    monkeypatch.setattr(xla, "targets_tpu", lambda: True)
     for block in model.blocks:  # the other form is not used
         monkeypatch.setattr(block.row.attention.qkv, "call", None)
         monkeypatch.setattr(block.col.attention.out, "call", None)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_vit.ops import common
+from keras_vit.ops import xla
 from keras_vit.ops.attention import weighted_sum
 
 
@@ -12,7 +12,7 @@ from keras_vit.ops.attention import weighted_sum
 def test_the_gradient_of_a_weighted_sum_is_that_of_its_parts(monkeypatch):
     import jax
 
-    monkeypatch.setattr(common, "targets_tpu", lambda: True)
+    monkeypatch.setattr(xla, "targets_tpu", lambda: True)
 
     rng = np.random.default_rng(0)
     logits, values, weights = (

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_vit.layers import core
+from keras_vit.layers import keras_layers
 from keras_vit.ops.convolution import conv
 
 
@@ -50,7 +50,7 @@ def test_layers_are_those_of_keras(name, arguments):
         bias_initializer="normal",
         data_format="channels_last",
     )
-    layer = getattr(core, name)(**options, **arguments)
+    layer = getattr(keras_layers, name)(**options, **arguments)
     plain = getattr(keras.layers, name).from_config(layer.get_config())
     plain.build(images.shape)
     found = layer(images)

@@ -7,7 +7,7 @@ from keras import ops
 
 import keras_vit
 from keras_vit.models.mvit_pooling import TokenPooling
-from keras_vit.ops import attention, common, linear, norm
+from keras_vit.ops import attention, linear, norm, xla
 
 # Between them they have every operation of this library that has a form of its
 # own on a backend: products, attention, norms, convolutions and pooling.
@@ -183,7 +183,7 @@ def test_jax_differentiates_in_both_modes(model):
 def test_jax_traces_second_derivatives_for_tpus(monkeypatch):
     import jax
 
-    monkeypatch.setattr(common, "targets_tpu", lambda: True)
+    monkeypatch.setattr(xla, "targets_tpu", lambda: True)
     outputs = on_line(make_model("deit"))
     for outer in (jax.jacrev, jax.jacfwd):
         assert jax.eval_shape(outer(jax.jacrev(outputs)), 0.0).shape == (1, 5)
@@ -219,15 +219,15 @@ def test_jax_differentiates_in_any_order(monkeypatch):
         (linear, "_gelu_tanh"),
         (norm, "_variance"),
         (norm, "_normalize_rows"),
-        (common, "_gradient_barrier"),
-        (common, "_gradient_by_rows"),
+        (xla, "_gradient_barrier"),
+        (xla, "_gradient_by_rows"),
     )
 
     def loss(s):
         x = start.astype("float32") + s * direction.astype("float32")
-        sums = attention._weighted_sum(x, common.gradient_barrier(x**2))
+        sums = attention._weighted_sum(x, xla.gradient_barrier(x**2))
         variance = norm._variance(x, ops.mean(x, -1, keepdims=True))
-        matrix = common.gradient_by_rows(x[0, 0]) ** 3
+        matrix = xla.gradient_by_rows(x[0, 0]) ** 3
         rows = norm._normalize_rows(matrix, x[1, 0, 0], x[1, 1, 0], 1e-6)
         sums = attention.softmax(x) * sums * variance
         units = linear.gelu(rows) * linear.gelu_tanh(rows)
@@ -278,7 +278,7 @@ def test_jax_keeps_less_for_gradients_on_cpus(monkeypatch):
         (linear, "_gelu"),
         (linear, "_gelu_tanh"),
         (norm, "_normalize_rows"),
-        (common, "bilinear"),
+        (xla, "bilinear"),
     ):
         own = getattr(module, name)
         with monkeypatch.context() as patch:  # what JAX derives itself

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 from small_runs import small_vit
 
-from keras_vit.ops.common import gradient_barrier
+from keras_vit.ops.xla import gradient_barrier
 
 pytestmark = pytest.mark.backend("jax")
 

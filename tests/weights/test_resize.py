@@ -6,7 +6,7 @@ import typing
 import numpy as np
 import pytest
 
-from keras_vit.layers import core
+from keras_vit.layers import keras_layers
 from keras_vit.weights import resize
 
 pytestmark = pytest.mark.backend_independent
@@ -29,7 +29,7 @@ def test_resampled_positions_are_the_authors(path):
 
 
 def test_a_model_can_record_each_method():
-    assert set(typing.get_args(core.Resampling)) == set(resize.METHODS)
+    assert set(typing.get_args(keras_layers.Resampling)) == set(resize.METHODS)
 
 
 # Reader in positions.npz -> how it resamples.
