@@ -222,33 +222,19 @@ def eval_batches(
     if resize:
         check_resize(resize, max(image_size))
     _check_views(source, num_clips, num_crops, resize)
-    start, stop = shard.range_of(source)
-    steps = -(-source.num_examples // batch_size)
-    # Keras divides a batch's weighted loss by its entries, not its weights,
-    # and a weighted metric by its weights, whatever their scale.
-    weight = steps * batch_size / source.num_examples
 
     def prepare(image, label):
         return {
             "images": views.fixed(image, resize, num_clips, num_crops),
             "labels": _encode(source, label),
-            "weights": tf.constant(weight, "float32"),
+            "weights": tf.constant(
+                shard.weight_of(source.num_examples), "float32"
+            ),
         }
 
-    examples = order.in_order(source, start, stop, prepare)
-    with tf.device("CPU"):
-        zeros = tf.data.Dataset.from_tensors(
-            {
-                key: tf.zeros(spec.shape, spec.dtype)
-                for key, spec in examples.element_spec.items()
-            }
-        )
-    missing = steps * shard.size - (stop - start)
-    return (
-        examples.concatenate(zeros.repeat(missing))
-        .batch(shard.element_size, drop_remainder=True)
-        .prefetch(tf.data.AUTOTUNE)
-    )
+    examples = order.in_order(source, shard, prepare)
+    batches = order.padded_batches(examples, source.num_examples, shard)
+    return batches.prefetch(tf.data.AUTOTUNE)
 
 
 @unconverted

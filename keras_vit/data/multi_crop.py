@@ -156,33 +156,22 @@ def crop_eval_batches(
     shard = order.Shard.of(batch_size, options)
     views = Views(source, image_size, channels, {})
     draw = _drawer(crops, image_size, channels)
-    start, stop = shard.range_of(source)
-    steps = -(-source.num_examples // batch_size)
-    weight = steps * batch_size / source.num_examples
     examples = order.in_order(
-        source, start, stop, lambda image, label: views.pixels(image)
+        source, shard, lambda image, label: views.pixels(image)
     )
     # A number from which no example's seed in training is derived.
-    examples = examples.enumerate(start).map(
+    examples = examples.enumerate(shard.range_of(source.num_examples)[0]).map(
         lambda index, image: (
             draw(image, fold((seed, 2), index)),
-            tf.constant(weight, "float32"),
+            tf.constant(shard.weight_of(source.num_examples), "float32"),
         ),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
-    zeros = tf.data.Dataset.from_tensors(
-        tf.nest.map_structure(
-            lambda spec: tf.zeros(spec.shape, spec.dtype), examples.element_spec
-        )
-    )
-    missing = steps * shard.size - (stop - start)
-    return (
-        examples.concatenate(zeros.repeat(missing))
-        .batch(shard.element_size, drop_remainder=True)
-        .map(lambda images, w: dict(_with_labels(images), weights=w))
-        .prefetch(tf.data.AUTOTUNE)
-    )
+    batches = order.padded_batches(examples, source.num_examples, shard)
+    return batches.map(
+        lambda images, w: dict(_with_labels(images), weights=w)
+    ).prefetch(tf.data.AUTOTUNE)
 
 
 def _with_labels(images):

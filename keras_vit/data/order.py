@@ -69,14 +69,26 @@ class Shard:
         """Examples of a batch for one replica."""
         return self.size // self.num_replicas
 
-    def range_of(self, source: Source) -> tuple[int, int]:
+    def range_of(self, num_examples: int) -> tuple[int, int]:
         """Return the start and the stop of the shard of a whole source.
 
         The sizes of shards differ by at most 1.
         """
-        size, longer = divmod(source.num_examples, self.num_shards)
+        size, longer = divmod(num_examples, self.num_shards)
         start = self.index * size + min(self.index, longer)
         return start, start + size + (self.index < longer)
+
+    def steps_of(self, num_examples: int) -> int:
+        """Return the number of batches of a whole source."""
+        return -(-num_examples // self.batch_size)
+
+    def weight_of(self, num_examples: int) -> float:
+        """Return the weight of an example, if that of padding is 0.
+
+        Keras divides a batch's weighted loss by its entries, not its weights,
+        and a weighted metric by its weights, whatever their scale.
+        """
+        return self.steps_of(num_examples) * self.batch_size / num_examples
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,15 +111,16 @@ class Reading:
     cache: bool = False
 
 
-def in_order(source: Source, start: int, stop: int, prepare):
-    """Return a tf.data.Dataset of examples from `start` up to `stop`.
+def in_order(source: Source, shard: Shard, prepare):
+    """Return a tf.data.Dataset of a shard's range of examples, in order.
 
     Args:
         source: A source of `load`.
-        start, stop: Positions in the source's own order.
+        shard: The shard.
         prepare: Function of (file's bytes or pixels, label), applied to each.
     """
     tf = tensorflow()
+    start, stop = shard.range_of(source.num_examples)
     if source.stream is not None:
         examples = source.stream(start, stop).apply(
             tf.data.experimental.assert_cardinality(stop - start)
@@ -116,6 +129,31 @@ def in_order(source: Source, start: int, stop: int, prepare):
     read = _reader(source)
     indices = tf.data.Dataset.range(start, stop)
     return _map(source, indices, lambda i: prepare(*read(i)))
+
+
+def padded_batches(examples, num_examples: int, shard: Shard):
+    """Return the examples of `in_order` in batches of one size.
+
+    Every process yields the same number of batches, padded with zeros.
+
+    Args:
+        examples: A tf.data.Dataset of the shard's range of examples.
+        num_examples: Those of all shards.
+        shard: The shard.
+    """
+    tf = tensorflow()
+    start, stop = shard.range_of(num_examples)
+    with tf.device("CPU"):
+        zeros = tf.data.Dataset.from_tensors(
+            tf.nest.map_structure(
+                lambda spec: tf.zeros(spec.shape, spec.dtype),
+                examples.element_spec,
+            )
+        )
+    missing = shard.steps_of(num_examples) * shard.size - (stop - start)
+    return examples.concatenate(zeros.repeat(missing)).batch(
+        shard.element_size, drop_remainder=True
+    )
 
 
 def shuffled(source: Source, reading: Reading, prepare):
@@ -224,7 +262,7 @@ def _random_access(source, reading, prepare):
 def _stream(source, reading, prepare):
     """Return the examples of a stream, shuffled by file and in a buffer."""
     tf = tensorflow()
-    start, stop = reading.shard.range_of(source)
+    start, stop = reading.shard.range_of(source.num_examples)
     count = stop - start
     if not count:
         raise ValueError(

@@ -121,16 +121,15 @@ def pair_eval_batches(
     tf = tensorflow()
     shard = order.Shard.of(batch_size, options)
     views = Views(source.images, image_size, channels, {})
-    start, stop = shard.range_of(source.images)
     choose = _chooser(source)
 
     def prepare(image, label):
         image = tf.cast(views.fixed(image, resize), "float32")
         return image, label
 
-    examples = order.in_order(source.images, start, stop, prepare)
+    examples = order.in_order(source.images, shard, prepare)
     # A place in [0, 1) for each, evenly spread (the golden ratio).
-    examples = examples.enumerate(start).map(
+    examples = examples.enumerate(shard.range_of(source.num_examples)[0]).map(
         lambda index, example: (
             example[0],
             choose(
@@ -139,15 +138,7 @@ def pair_eval_batches(
             tf.ones([], "float32"),
         )
     )
-    steps = -(-source.num_examples // batch_size)
-    missing = steps * shard.size - (stop - start)
-    shape = (*image_size, channels)
-    padding = tf.data.Dataset.from_tensors(
-        (tf.zeros(shape), tf.constant(""), tf.zeros([]))
-    ).repeat(missing)
-    batches = examples.concatenate(padding).batch(
-        shard.element_size, drop_remainder=True
-    )
+    batches = order.padded_batches(examples, source.num_examples, shard)
     return _tokenized(batches, tokenize)
 
 

@@ -170,7 +170,7 @@ def task_eval_batches(
     """
     tf = tensorflow()
     shard = order.Shard.of(batch_size, options)
-    start, stop = shard.range_of(source)  # type: ignore[arg-type]
+    start, stop = shard.range_of(source.num_examples)
     read = _reader(source, channels, max_objects)
     form = _former(source, max_objects, options)
 
@@ -197,8 +197,7 @@ def task_eval_batches(
         batch = _inputs(source, tf.cast(image, "float32"), form(resized))
         return batch | {"index": index, "sizes": size}
 
-    steps = -(-source.num_examples // batch_size)
-    padding = steps * shard.size - (stop - start)
+    padding = shard.steps_of(source.num_examples) * shard.size - (stop - start)
     indices = np.concatenate(
         [np.arange(start, stop), np.full(padding, -1)]
     ).astype("int64")
