@@ -67,8 +67,11 @@ def run(options) -> int:
 
         paths = find(options.images, video_files.EXTENSIONS)
         return predict_video.run(options, classifier, paths)
-    paths = find(options.images)
+    return _classify(options, classifier, find(options.images))
 
+
+def _classify(options, classifier, paths):
+    """Print the classes of images; return 1 if one is not read."""
     print_row = _printer(options.format)
     shown, broken = [], 0
     for i in range(0, len(paths), options.batch_size):

@@ -1,5 +1,6 @@
 """Facts that several files of the project state are the same in each."""
 
+import ast
 import configparser
 import pathlib
 import re
@@ -86,3 +87,33 @@ def test_the_data_of_the_tests_have_less_than_10_mb():
     files = [x for x in (ROOT / "tests").rglob("*") if x.is_file()]
     sizes = [x.stat().st_size for x in files if ".py" not in x.suffix]
     assert sum(sizes) < 10e6
+
+
+def lines_of(function, source):
+    """Return the lines of a function, but for its docstring and comments."""
+    first = function.body[0]
+    if ast.get_docstring(function, clean=False) is not None:
+        documented = range(first.lineno, first.end_lineno + 1)
+    else:
+        documented = range(0)
+    return [
+        number
+        for number in range(function.lineno, function.end_lineno + 1)
+        if number not in documented
+        and source[number - 1].strip()
+        and not source[number - 1].strip().startswith("#")
+    ]
+
+
+@pytest.mark.parametrize("room", ["keras_vit", "keras_vit_cli"])
+def test_functions_have_few_lines_and_arguments(room):
+    for path in (ROOT / room).rglob("*.py"):
+        source = path.read_text()
+        for each in ast.walk(ast.parse(source)):
+            if isinstance(each, ast.FunctionDef):
+                given = [*each.args.posonlyargs, *each.args.args]
+                given += each.args.kwonlyargs
+                given = [x for x in given if x.arg not in ("self", "cls")]
+                place = f"{path.relative_to(ROOT)}:{each.lineno} {each.name}"
+                assert len(given) <= 10, place
+                assert len(lines_of(each, source.splitlines())) <= 60, place

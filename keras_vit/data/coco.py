@@ -124,37 +124,9 @@ def read_coco(
             pixels.
     """
     content = _content(path)
-    ids = sorted(each["id"] for each in content["categories"])
     names = {each["id"]: each["name"] for each in content["categories"]}
-    index = {number: i for i, number in enumerate(ids)}
-    entries = {each["id"]: each for each in content["images"]}
-    objects: dict = {number: [] for number in entries}
-    outside, skipped = [], []
-    for entry in content["annotations"]:
-        where = f"annotation {entry.get('id')} in {str(path)!r}"
-        if entry.get("image_id") not in entries:
-            raise ValueError(
-                f"Each annotation must be of an image of the file. Received: "
-                f"image_id={entry.get('image_id')} of {where}"
-            )
-        if entry.get("category_id") not in index:
-            raise ValueError(
-                f"Each annotation must have one of the categories {ids}. "
-                f"Received: category_id={entry.get('category_id')} of {where}"
-            )
-        image = entries[entry["image_id"]]
-        fault = _fault(entry.get("bbox"), image["height"], image["width"])
-        if fault and broken == "skip":
-            skipped.append(where)
-            continue
-        if fault == "outside":
-            outside.append(f"{entry['bbox']} of {where}")
-        elif fault:
-            raise ValueError(
-                f"`bbox` must be left, top, width and height in pixels, with "
-                f"an area. Received: {entry.get('bbox')} of {where}"
-            )
-        objects[entry["image_id"]].append(entry)
+    index = {number: i for i, number in enumerate(sorted(names))}
+    objects, outside, skipped = _objects(content, path, broken == "skip")
     boxes = [each["bbox"] for own in objects.values() for each in own]
     within = sum(left + a <= 1 and top + b <= 1 for left, top, a, b in boxes)
     if within > _MOSTLY * len(boxes):
@@ -185,7 +157,44 @@ def read_coco(
         _annotated(image, objects[image["id"]], index, path, images)
         for image in content["images"]
     ]
-    return found, tuple(names[number] for number in ids)
+    return found, tuple(names[number] for number in index)
+
+
+def _objects(content, path, skips):
+    """Return the annotations of each image, and the boxes that do not fit.
+
+    The latter are descriptions of those outside, and of those left out.
+    """
+    ids = sorted(each["id"] for each in content["categories"])
+    entries = {each["id"]: each for each in content["images"]}
+    objects: dict = {number: [] for number in entries}
+    outside, skipped = [], []
+    for entry in content["annotations"]:
+        where = f"annotation {entry.get('id')} in {str(path)!r}"
+        if entry.get("image_id") not in entries:
+            raise ValueError(
+                f"Each annotation must be of an image of the file. Received: "
+                f"image_id={entry.get('image_id')} of {where}"
+            )
+        if entry.get("category_id") not in ids:
+            raise ValueError(
+                f"Each annotation must have one of the categories {ids}. "
+                f"Received: category_id={entry.get('category_id')} of {where}"
+            )
+        image = entries[entry["image_id"]]
+        fault = _fault(entry.get("bbox"), image["height"], image["width"])
+        if fault and skips:
+            skipped.append(where)
+            continue
+        if fault == "outside":
+            outside.append(f"{entry['bbox']} of {where}")
+        elif fault:
+            raise ValueError(
+                f"`bbox` must be left, top, width and height in pixels, with "
+                f"an area. Received: {entry.get('bbox')} of {where}"
+            )
+        objects[entry["image_id"]].append(entry)
+    return objects, outside, skipped
 
 
 def pad_objects(

@@ -46,18 +46,7 @@ def jitter_scale(
     tf = tensorflow()
     size = tf.constant(image_size)
     before = tf.shape(example["images"])[:2]
-    scale = tf.random.stateless_uniform([], fold(seed, 0), *scales)
-    fit = tf.cast(size, "float32") / tf.cast(before, "float32")
-    if keep_ratio:
-        fit = tf.reduce_min(fit)
-    scaled = tf.cast(
-        tf.round(tf.cast(before, "float32") * fit * scale), size.dtype
-    )
-    scaled = tf.maximum(scaled, 1)
-    place = tf.random.stateless_uniform([2], fold(seed, 1))
-    room = tf.maximum(scaled - size, 0)
-    start = tf.cast(place * tf.cast(room + 1, "float32"), size.dtype)
-    start = tf.minimum(start, room)
+    scaled, start = _drawn(before, size, seed, scales, keep_ratio)
     mirrored = tf.random.stateless_uniform([], fold(seed, 2)) < 0.5
     mirrored = tf.logical_and(mirrored, flip)
 
@@ -101,6 +90,23 @@ def jitter_scale(
     if "areas" in example:
         found["areas"] = _areas(example, found, before, size)
     return found
+
+
+def _drawn(before, size, seed, scales, keep_ratio):
+    """Draw the size of an image, and where the output begins in it."""
+    tf = tensorflow()
+    scale = tf.random.stateless_uniform([], fold(seed, 0), *scales)
+    fit = tf.cast(size, "float32") / tf.cast(before, "float32")
+    if keep_ratio:
+        fit = tf.reduce_min(fit)
+    scaled = tf.cast(
+        tf.round(tf.cast(before, "float32") * fit * scale), size.dtype
+    )
+    scaled = tf.maximum(scaled, 1)
+    place = tf.random.stateless_uniform([2], fold(seed, 1))
+    room = tf.maximum(scaled - size, 0)
+    start = tf.cast(place * tf.cast(room + 1, "float32"), size.dtype)
+    return scaled, tf.minimum(start, room)
 
 
 def _areas(example, found, before, size):

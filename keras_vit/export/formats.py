@@ -280,6 +280,41 @@ def _write(model, path, file_format, precision):
 
 def _check(model, path, file_format, precision):
     """Raise early for an export that would fail; returns the tolerance."""
+    _check_backend(model, path, file_format)
+    dtypes = {layer.compute_dtype for layer in model.layers}
+    dtypes |= {weight.dtype for weight in model.weights}
+    if not dtypes <= set(_DTYPES[file_format]):
+        raise ValueError(
+            f"`model` must be of {' and '.join(_DTYPES[file_format])} to be "
+            f"written as {file_format}. Received: {sorted(dtypes)}. Export "
+            'in_precision(model, "float32"), or the model an int8 one was '
+            "made of."
+        )
+    if precision != "float32" and isinstance(model, TaskModel):
+        raise ValueError(
+            "`precision` must be 'float32' for a model with a head of "
+            f"keras_vit.heads. Received: precision={precision!r}"
+        )
+    size = weights_bytes(model)
+    if size > MAX_BYTES:
+        raise ValueError(
+            f"`model` must have less than 2 GiB of weights to be written as "
+            f"{file_format}. Received: {size / 2**30:.2f} GiB"
+        )
+    if "int8" not in dtypes:
+        quantizes = precision == "int8"
+        return TOLERANCES["float32 to int8" if quantizes else "float32"]
+    if precision == "int8":
+        raise ValueError(
+            '`model` must be of float32 for precision="int8". Received: one '
+            "that is quantised already. Export the model it was made of."
+        )
+    warn_of_slow_int8(model, stacklevel=5)
+    return TOLERANCES["int8"]
+
+
+def _check_backend(model, path, file_format):
+    """Check that this backend, with what is installed, writes the file."""
     backend = keras.backend.backend()
     if backend not in _NEEDS[file_format]:
         raise ValueError(
@@ -317,36 +352,6 @@ def _check(model, path, file_format, precision):
             f"Writing {path!r} needs {' and '.join(missing)}: "
             f"pip install {' '.join(missing)}"
         )
-    dtypes = {layer.compute_dtype for layer in model.layers}
-    dtypes |= {weight.dtype for weight in model.weights}
-    if not dtypes <= set(_DTYPES[file_format]):
-        raise ValueError(
-            f"`model` must be of {' and '.join(_DTYPES[file_format])} to be "
-            f"written as {file_format}. Received: {sorted(dtypes)}. Export "
-            'in_precision(model, "float32"), or the model an int8 one was '
-            "made of."
-        )
-    if precision != "float32" and isinstance(model, TaskModel):
-        raise ValueError(
-            "`precision` must be 'float32' for a model with a head of "
-            f"keras_vit.heads. Received: precision={precision!r}"
-        )
-    size = weights_bytes(model)
-    if size > MAX_BYTES:
-        raise ValueError(
-            f"`model` must have less than 2 GiB of weights to be written as "
-            f"{file_format}. Received: {size / 2**30:.2f} GiB"
-        )
-    if "int8" not in dtypes:
-        quantizes = precision == "int8"
-        return TOLERANCES["float32 to int8" if quantizes else "float32"]
-    if precision == "int8":
-        raise ValueError(
-            '`model` must be of float32 for precision="int8". Received: one '
-            "that is quantised already. Export the model it was made of."
-        )
-    warn_of_slow_int8(model, stacklevel=5)
-    return TOLERANCES["int8"]
 
 
 def _remedy(file_format):

@@ -167,22 +167,12 @@ def export_savedmodel(
     warn_of_slow_int8(model, stacklevel=3)
     class_names = _class_names(class_names, model)
     max_images = request.get("max_images", serving_assets.BATCH_SIZES[-1])
+    interpret = request.get("interpret")
     if isinstance(model, TaskModel):
-        plan = task_signatures.plan(
-            model, top_k, activation, request.get("interpret", {})
-        )
+        plan = task_signatures.plan(model, top_k, activation, interpret or {})
     else:
-        if "interpret" in request:
-            raise ValueError(
-                "`interpret` must be left out for a classifier. Received: "
-                f"interpret={request['interpret']!r}"
-            )
-        activation = activation or of_loss
-        plan = dict(
-            top_k=min(top_k or TOP_K, len(class_names)),
-            activation=activation,
-            probabilities=of_loss if activation == "none" else activation,
-        )
+        plan = _plan(activation, of_loss, interpret)
+        plan["top_k"] = min(top_k or TOP_K, len(class_names))
     base, version = os.path.split(path)
     name = os.path.basename(base)
     os.makedirs(base, exist_ok=True)
@@ -217,6 +207,20 @@ def export_savedmodel(
         raise
     serving_assets.write_serving_configs(base, name, max_images)
     return path
+
+
+def _plan(activation, of_loss, interpret):
+    """Return what is done with the logits of a classifier."""
+    if interpret is not None:
+        raise ValueError(
+            "`interpret` must be left out for a classifier. Received: "
+            f"interpret={interpret!r}"
+        )
+    activation = activation or of_loss
+    return dict(
+        activation=activation,
+        probabilities=of_loss if activation == "none" else activation,
+    )
 
 
 def _functional(model):

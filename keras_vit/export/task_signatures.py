@@ -1,6 +1,6 @@
 """The functions that a SavedModel of a model with a head serves."""
 
-import inspect
+from typing import Any
 
 import keras
 import numpy as np
@@ -59,8 +59,7 @@ def plan(
         )
     known: set[str] = set()
     if "masks_queries_logits" in model.output:
-        known = {*inspect.signature(segments.interpret).parameters}
-        known -= {"model", "outputs", "image_size", "padded"}
+        known = {"kind", *segments.DEFAULTS}
     if unknown := set(interpret) - known:
         raise ValueError(
             "`interpret` must have options of segments that queries make, "
@@ -103,9 +102,8 @@ class TaskAnswers(requests.Requests):
         self._class_names = self._tf.constant(list(class_names), "string")
         self._top_k = top_k
         if "masks_queries_logits" in self.names:
-            parameters = inspect.signature(segments.interpret).parameters
-            given = {k: v.default for k, v in parameters.items()} | interpret
-            self._kind = given["kind"] or model.options["kind"]
+            self._kind = interpret.get("kind") or model.options["kind"]
+            given: Any = segments.DEFAULTS | interpret
             self._limits = task_maps.Thresholds(
                 given["threshold"],
                 given["mask_threshold"],

@@ -4,7 +4,7 @@ Checked against EomtImageProcessor of transformers.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -16,19 +16,39 @@ from keras_vit.heads.yolos import softmax
 Kind = Literal["semantic", "instance", "panoptic"]
 
 
+class SegmentOptions(TypedDict, total=False):
+    """What counts as a segment; the defaults are `DEFAULTS`.
+
+    Attributes:
+        threshold: The least score: the probability of the class, of instances
+            times the mean probability of their pixels.
+        mask_threshold: The least probability of a pixel; panoptic.
+        overlap_threshold: The least share of a mask that other masks do not
+            cover; panoptic.
+        stuff_classes: Classes whose segments are one; panoptic.
+    """
+
+    threshold: float
+    mask_threshold: float
+    overlap_threshold: float
+    stuff_classes: Sequence[int]
+
+
+DEFAULTS: SegmentOptions = dict(
+    threshold=0.8, mask_threshold=0.5, overlap_threshold=0.8, stuff_classes=()
+)
+
+
 @checked
 def interpret(
     model: TaskModel,
     outputs: dict,
     image_size: tuple[int, int],
     kind: Kind | None = None,
-    threshold: float = 0.8,
-    mask_threshold: float = 0.5,
-    overlap_threshold: float = 0.8,
-    stuff_classes: Sequence[int] = (),
     padded: bool = False,
     most: Natural = 0,
     class_scores: bool = False,
+    **options: Unpack[SegmentOptions],
 ) -> dict:
     """Return the segments of one image; see `TaskModel`.
 
@@ -40,12 +60,6 @@ def interpret(
         kind: "semantic": the class of each pixel, "classes". "panoptic":
             segments that do not overlap. "instance": masks that may, the last
             one on top in "segments". None for that of the model.
-        threshold: The least score: the probability of the class, of instances
-            times the mean probability of their pixels.
-        mask_threshold: The least probability of a pixel; panoptic.
-        overlap_threshold: The least share of a mask that other masks do not
-            cover; panoptic.
-        stuff_classes: Classes whose segments are one; panoptic.
         padded: Whether the image was not stretched to the input of the model,
             but resized to fit into it, and padded below or at the right.
         most: This number of instances, each a query with one of its classes,
@@ -53,7 +67,9 @@ def interpret(
             best class of each query.
         class_scores: Whether to return "class_scores" too, `[H, W, K]`;
             semantic.
+        **options: See `SegmentOptions`.
     """
+    limits = DEFAULTS | options
     scores = softmax(np.asarray(outputs["class_queries_logits"], "float32"))
     masks = outputs["masks_queries_logits"]
 
@@ -72,6 +88,7 @@ def interpret(
         each = to_image(each)
         found = dict(classes=each.argmax(axis=-1).astype("int32"))
         return found | (dict(class_scores=each) if class_scores else {})
+    threshold = limits["threshold"]
     if kind == "panoptic":
         labels, scores = scores.argmax(axis=1), scores.max(axis=1)
         kept = (labels < model.options["classes"]) & (scores > threshold)
@@ -80,8 +97,7 @@ def interpret(
             masks,
             scores[kept],
             labels[kept],
-            (mask_threshold, overlap_threshold),
-            stuff_classes,
+            limits,
         )
         return dict(segments=segments, segments_info=_named(model, found))
     queries, labels = _best_pairs(scores[:, :-1], most)
@@ -107,7 +123,7 @@ def _unpadded(image_size, input_size):
     return tuple(max(1, round(n * scale)) for n in image_size)
 
 
-def _panoptic(masks, scores, labels, thresholds, stuff_classes):
+def _panoptic(masks, scores, labels, limits):
     """Return the segment of each pixel, -1 without, and their (label, score).
 
     Each pixel belongs to the mask of the highest score times probability.
@@ -119,14 +135,16 @@ def _panoptic(masks, scores, labels, thresholds, stuff_classes):
         return segments, found
     owner = (masks * scores).argmax(axis=-1)
     for k, label in enumerate(labels.tolist()):
-        owned, mask = owner == k, masks[..., k] >= thresholds[0]
+        owned, mask = owner == k, masks[..., k] >= limits["mask_threshold"]
         both = owned & mask
-        if not both.any() or owned.sum() / mask.sum() <= thresholds[1]:
+        if not both.any():
+            continue
+        if owned.sum() / mask.sum() <= limits["overlap_threshold"]:
             continue
         if label in of_stuff:
             segments[both] = of_stuff[label]
             continue
-        if label in stuff_classes:
+        if label in limits["stuff_classes"]:
             of_stuff[label] = len(found)
         segments[both] = len(found)
         found.append((label, scores[k]))

@@ -99,11 +99,10 @@ def yolos(
     x = task_model.mark(inner, x if norm is None else norm(x))
     outputs |= predict(x[:, :num_detection_tokens])
     if patch_classes:
-        outputs["patch_logits"] = keras.layers.Dense(
-            classes + 1,
-            name="patch_head",
-            dtype=wide_policy(),
-        )(tokens.as_map(x, grid))
+        head = keras.layers.Dense(
+            classes + 1, name="patch_head", dtype=wide_policy()
+        )
+        outputs["patch_logits"] = head(tokens.as_map(x, grid))
     return task_model.finish(
         inner,
         outputs,

@@ -75,66 +75,14 @@ def _shortest_paths(cost, valid):
     columns = ops.arange(num_columns + 1, dtype="int32")[None]
     zeros = ops.zeros_like(cost[:, 0])  # [B, N]
 
-    def at(x, index):
-        return ops.take_along_axis(x, index[:, None], axis=1)[:, 0]
-
     def add_row(row, row_of, potential):
-        is_start = columns == num_columns
-        row_of = ops.where(is_start, row, row_of)
-
-        def search(length, distance, previous, done, column, waiting):
-            # Of an example that waits it may be M, the mark of a free column.
-            of_row = ops.minimum(at(row_of, column), num_rows - 1)
-            costs = ops.take_along_axis(cost, of_row[:, None, None], axis=1)
-            costs = costs[:, 0] - potential  # [B, N]
-            matched = ops.minimum(column, num_columns - 1)
-            own = ops.where(column == num_columns, 0.0, at(costs, matched))
-            through = (length - own)[:, None] + costs
-            better = ops.logical_not(done) & (through < distance)
-            better = better & ops.logical_not(waiting)[:, None]
-            distance = ops.where(better, through, distance)
-            previous = ops.where(better, column[:, None], previous)
-            open_distance = ops.where(done, np.inf, distance)
-            nearest = ops.cast(ops.argmin(open_distance, axis=1), "int32")
-            nearest = ops.where(waiting, column, nearest)
-            last = ops.minimum(nearest, num_columns - 1)
-            length = ops.where(waiting, length, at(distance, last))
-            waiting = waiting | (at(row_of, nearest) == num_rows)
-            reached = columns[:, :-1] == nearest[:, None]
-            done = done | (reached & ops.logical_not(waiting)[:, None])
-            return length, distance, previous, done, nearest, waiting
-
-        begin = ops.zeros_like(row_of[:, 0])
-        length, distance, previous, done, column, _ = ops.while_loop(
-            lambda *state: ops.logical_not(ops.all(state[-1])),
-            search,
-            (
-                zeros[:, 0],
-                zeros + np.inf,
-                ops.zeros_like(row_of[:, 1:]),
-                zeros > 0,
-                begin + num_columns,
-                ops.logical_not(at(valid, begin + row)),
-            ),
+        row_of = ops.where(columns == num_columns, row, row_of)
+        added = _at(valid, ops.zeros_like(row_of[:, 0]) + row)
+        length, distance, previous, done, column, _ = _shortest_path(
+            cost, potential, row_of, added
         )
         potential = potential + ops.where(done, distance - length[:, None], 0.0)
-
-        def shift(row_of, column):
-            """Give each column of the path the row of the one before it."""
-            matched = ops.minimum(column, num_columns - 1)
-            before = at(previous, matched)
-            before = ops.where(column == num_columns, column, before)
-            row_of = ops.where(
-                columns == column[:, None], at(row_of, before)[:, None], row_of
-            )
-            return row_of, before
-
-        row_of, _ = ops.while_loop(
-            lambda row_of, column: ops.any(column != num_columns),
-            shift,
-            (row_of, column),
-        )
-        return row + 1, row_of, potential
+        return row + 1, _shifted(row_of, previous, column), potential
 
     none = ops.cast(ops.pad(zeros, [(0, 0), (0, 1)]), "int32") + num_rows
     _, row_of, _ = ops.while_loop(
@@ -146,3 +94,84 @@ def _shortest_paths(cost, valid):
     matches = row_of[:, None, :-1] == rows  # [B, M, N]
     found = ops.cast(ops.argmax(ops.cast(matches, "int32"), axis=-1), "int32")
     return ops.where(valid, found, -1)
+
+
+def _at(x, index):
+    """Return an entry of each example, `[B]`, of `[B, N]`."""
+    return ops.take_along_axis(x, index[:, None], axis=1)[:, 0]
+
+
+def _shortest_path(cost, potential, row_of, added):
+    """Search from the new row of each example to a free column.
+
+    Args:
+        cost: `[B, M, N]`
+        potential: Of the columns, `[B, N]`.
+        row_of: The row of each column, M of a free one, `[B, N + 1]`.
+        added: Whether the row is to be matched, `[B]`.
+
+    Returns:
+        The length of the path, `[B]`; the distance of each column, the column
+        before it, and whether that is final, `[B, N]`; the last column, `[B]`;
+        true, `[B]`.
+    """
+    num_rows, num_columns = cost.shape[1:]
+    columns = ops.arange(num_columns, dtype="int32")[None]
+
+    def search(length, distance, previous, done, column, waiting):
+        # Of an example that waits it may be M, the mark of a free column.
+        of_row = ops.minimum(_at(row_of, column), num_rows - 1)
+        costs = ops.take_along_axis(cost, of_row[:, None, None], axis=1)
+        costs = costs[:, 0] - potential  # [B, N]
+        matched = ops.minimum(column, num_columns - 1)
+        own = ops.where(column == num_columns, 0.0, _at(costs, matched))
+        through = (length - own)[:, None] + costs
+        better = ops.logical_not(done) & (through < distance)
+        better = better & ops.logical_not(waiting)[:, None]
+        distance = ops.where(better, through, distance)
+        previous = ops.where(better, column[:, None], previous)
+        open_distance = ops.where(done, np.inf, distance)
+        nearest = ops.cast(ops.argmin(open_distance, axis=1), "int32")
+        nearest = ops.where(waiting, column, nearest)
+        last = ops.minimum(nearest, num_columns - 1)
+        length = ops.where(waiting, length, _at(distance, last))
+        waiting = waiting | (_at(row_of, nearest) == num_rows)
+        reached = columns == nearest[:, None]
+        done = done | (reached & ops.logical_not(waiting)[:, None])
+        return length, distance, previous, done, nearest, waiting
+
+    zeros = ops.zeros_like(potential)
+    return ops.while_loop(
+        lambda *state: ops.logical_not(ops.all(state[-1])),
+        search,
+        (
+            zeros[:, 0],
+            zeros + np.inf,
+            ops.zeros_like(row_of[:, 1:]),
+            zeros > 0,
+            ops.zeros_like(row_of[:, 0]) + num_columns,
+            ops.logical_not(added),
+        ),
+    )
+
+
+def _shifted(row_of, previous, column):
+    """Give each column of a path, back from `column`, the row before it."""
+    num_columns = previous.shape[1]
+    columns = ops.arange(num_columns + 1, dtype="int32")[None]
+
+    def shift(row_of, column):
+        matched = ops.minimum(column, num_columns - 1)
+        before = _at(previous, matched)
+        before = ops.where(column == num_columns, column, before)
+        row_of = ops.where(
+            columns == column[:, None], _at(row_of, before)[:, None], row_of
+        )
+        return row_of, before
+
+    row_of, _ = ops.while_loop(
+        lambda row_of, column: ops.any(column != num_columns),
+        shift,
+        (row_of, column),
+    )
+    return row_of

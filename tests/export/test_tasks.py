@@ -221,3 +221,12 @@ def test_wrong_arguments_are_refused(arguments, words):
     model = make("eomt", class_names=NAMES, num_queries=3, num_blocks=1)
     with pytest.raises(ValueError, match=words):
         task_signatures.plan(model, *arguments)
+
+
+def test_options_that_an_answer_cannot_have_are_refused():
+    model = make("eomt", classes=3, num_queries=4, num_blocks=1)
+    plan = task_signatures.plan(model, None, None, dict(kind="panoptic"))
+    assert plan["interpret"] == dict(kind="panoptic")
+    for options in (dict(most=5), dict(class_scores=True), dict(padded=True)):
+        with pytest.raises(ValueError, match="`interpret` must have options"):
+            task_signatures.plan(model, None, None, options)

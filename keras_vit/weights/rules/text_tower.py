@@ -3,6 +3,7 @@
 Checked against clip, siglip and siglip2 of transformers 5.24.
 """
 
+import functools
 import re
 from collections.abc import Callable
 
@@ -46,74 +47,10 @@ def make(
         outer: Prefixes of all names, of which a file has one.
         **fixed: The fields that all its towers have in common.
     """
-    scalar = table.Transform(
-        lambda array: array.reshape(()),
-        lambda array: (array.reshape(scalar_shape),),
-    )
 
     def read_config(config):
-        section = configs.section(config, "text_config") or config
-        # Beside `text_config`, old files have another, which overrides it.
-        older = configs.known(**configs.section(config, "text_config_dict"))
-        section = defaults | configs.known(**section) | older
-        kind = configs.choice(section, "hidden_act", transformers.ACTIVATIONS)
-        found = {n: read(section, key) for n, (key, read) in _FIELDS.items()}
-        activation = transformers.ACTIVATIONS[kind or ""]
-        return dict(fixed, activation=activation, **found) | settings(section)
-
-    def flatten(arrays, specified):
-        first = next(
-            (p for p in outer if any(n.startswith(p) for n in arrays)), ""
-        )
-        arrays = table.rename(arrays, lambda name: name.removeprefix(first))
-        if first:  # beside heads for boxes
-            arrays = {n: a for n, a in arrays.items() if n.startswith("text_")}
-        kept = {
-            name: array
-            for name, array in arrays.items()
-            if not name.endswith(".position_ids")
-            and not name.startswith((transformers.TOWER, "visual_projection."))
-        }
-        kept = table.rename(kept, lambda name: name.removeprefix(PREFIX))
-        return kept, PREFIX
-
-    def rules(metadata):
-        layers = rows.rules(_NAMES, metadata | dict(classes=None))
-        own = [
-            rule
-            for rule in layers
-            if rule.path.startswith(("encoderblock_", "encoder_norm/"))
-        ]
-        more: list = [
-            (f"token_embedding/{path}", name)
-            for path, name in _EMBEDDINGS.items()
-        ]
-        dense = table.TORCH_DENSE
-        parts = dense if metadata["projection_bias"] else ("kernel",)
-        if metadata["embedding_size"]:
-            more += table.layer_rows({"projection": projection}, dense, *parts)
-        more += [
-            (f"similarity/{name}", name, scalar)
-            for name in _SCALARS
-            if metadata.get(name)
-        ]
-        return own + table.expand(more)
-
-    def read_arrays(arrays, config, specified):
-        table_of = {key: arrays[n].shape for key, n in _EMBEDDINGS.items()}
-        weight = f"{projection}.weight"
-        found = dict(
-            vocab_size=table_of["token_embedding"][0],
-            hidden_size=table_of["token_embedding"][1],
-            context_length=table_of["pos_embedding"][0],
-            num_layers=table.count(arrays, _BLOCK),
-            mlp_dim=arrays["encoder.layers.0.mlp.fc1.weight"].shape[0],
-            embedding_size=None,
-            classes=None,
-        )
-        if weight in arrays:
-            found["embedding_size"] = arrays[weight].shape[0]
-        return found | {name: name in arrays for name in _SCALARS}
+        section = _section(config, defaults)
+        return fixed | _fields(section) | settings(section)
 
     def config(metadata):
         found = {key: metadata[name] for name, (key, _) in _FIELDS.items()}
@@ -122,10 +59,10 @@ def make(
 
     return table.Format(
         requires=(),
-        rules=rules,
-        read_arrays=read_arrays,
+        rules=functools.partial(_rules, projection, scalar_shape),
+        read_arrays=functools.partial(_read_arrays, projection),
         read_config=read_config,
-        flatten=flatten,
+        flatten=functools.partial(_flatten, outer),
         restore=_restore,
         naming_schemes={
             "huggingface": lambda metadata: metadata.get("outer", "")
@@ -137,6 +74,76 @@ def make(
                 for name, value in fixed.items()
             }
         ),
+    )
+
+
+def _section(config, defaults):
+    """Return the config of the text tower."""
+    section = configs.section(config, "text_config") or config
+    # Beside `text_config`, old files have another, which overrides it.
+    older = configs.known(**configs.section(config, "text_config_dict"))
+    return defaults | configs.known(**section) | older
+
+
+def _fields(section):
+    kind = configs.choice(section, "hidden_act", transformers.ACTIVATIONS)
+    found = {n: read(section, key) for n, (key, read) in _FIELDS.items()}
+    return dict(activation=transformers.ACTIVATIONS[kind or ""], **found)
+
+
+def _flatten(outer, arrays, specified):
+    first = next((p for p in outer if any(n.startswith(p) for n in arrays)), "")
+    arrays = table.rename(arrays, lambda name: name.removeprefix(first))
+    if first:  # beside heads for boxes
+        arrays = {n: a for n, a in arrays.items() if n.startswith("text_")}
+    kept = {
+        name: array
+        for name, array in arrays.items()
+        if not name.endswith(".position_ids")
+        and not name.startswith((transformers.TOWER, "visual_projection."))
+    }
+    kept = table.rename(kept, lambda name: name.removeprefix(PREFIX))
+    return kept, PREFIX
+
+
+def _rules(projection, scalar_shape, metadata):
+    layers = rows.rules(_NAMES, metadata | dict(classes=None))
+    own = [
+        rule
+        for rule in layers
+        if rule.path.startswith(("encoderblock_", "encoder_norm/"))
+    ]
+    more: list = [
+        (f"token_embedding/{path}", name) for path, name in _EMBEDDINGS.items()
+    ]
+    dense = table.TORCH_DENSE
+    parts = dense if metadata["projection_bias"] else ("kernel",)
+    if metadata["embedding_size"]:
+        more += table.layer_rows({"projection": projection}, dense, *parts)
+    scalar = table.Transform(
+        lambda array: array.reshape(()),
+        lambda array: (array.reshape(scalar_shape),),
+    )
+    more += [
+        (f"similarity/{name}", name, scalar)
+        for name in _SCALARS
+        if metadata.get(name)
+    ]
+    return own + table.expand(more)
+
+
+def _read_arrays(projection, arrays, config, specified):
+    table_of = {key: arrays[n].shape for key, n in _EMBEDDINGS.items()}
+    weight = f"{projection}.weight"
+    return dict(
+        vocab_size=table_of["token_embedding"][0],
+        hidden_size=table_of["token_embedding"][1],
+        context_length=table_of["pos_embedding"][0],
+        num_layers=table.count(arrays, _BLOCK),
+        mlp_dim=arrays["encoder.layers.0.mlp.fc1.weight"].shape[0],
+        embedding_size=arrays[weight].shape[0] if weight in arrays else None,
+        classes=None,
+        **{name: name in arrays for name in _SCALARS},
     )
 
 
