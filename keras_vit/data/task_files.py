@@ -208,14 +208,8 @@ def _pairs(root, parts, kind):
 
 def _matched(images, folder):
     suffixes = (".png", ".npz") if folder.name == "depth" else (".png",)
-    targets = {
-        file.stem: file
-        for file in sorted(folder.iterdir())
-        if file.suffix.lower() in suffixes
-    }
-    files = sorted(
-        file for file in images.iterdir() if file.suffix.lower() in _IMAGES
-    )
+    targets = _by_stem(folder, suffixes)
+    files = sorted(_by_stem(images, _IMAGES).values())
     lonely = [file for file in files if file.stem not in targets]
     if lonely or not files:
         missing = lonely[0].stem if lonely else "any image"
@@ -232,6 +226,21 @@ def _matched(images, folder):
             stacklevel=2,
         )
     return [(file, targets[file.stem]) for file in files]
+
+
+def _by_stem(folder, suffixes):
+    """Return the files of a folder by their names without suffixes."""
+    found: dict[str, pathlib.Path] = {}
+    for file in sorted(folder.iterdir()):
+        if file.suffix.lower() not in suffixes:
+            continue
+        if other := found.get(file.stem):
+            raise ValueError(
+                f"Each image and its target must be one file of a name. "
+                f"Received: {other.name!r} and {file.name!r} in {str(folder)!r}"
+            )
+        found[file.stem] = file
+    return found
 
 
 def _of_pairs(pairs, read: Callable, class_names):

@@ -157,7 +157,14 @@ class Tokenizer:
         kind = _kind_of(files)
         if kind is None:
             return None
-        return cls(kind, files, context_length, _is_canonical(folder))
+        clean = _cleaning(folder)
+        if clean not in _CLEANINGS.get(kind, _CLEANINGS[""]):
+            raise ValueError(
+                "`clean` of a tokenizer of OpenCLIP must be one of "
+                f"{_CLEANINGS.get(kind, _CLEANINGS[''])} for one of kind "
+                f"{kind!r}. Received: {clean!r} in {os.fspath(folder)!r}"
+            )
+        return cls(kind, files, context_length, clean == "canonicalize")
 
     def save_files(self, folder: str | os.PathLike) -> None:
         """Write the files of the checkpoint to a directory.
@@ -230,16 +237,24 @@ def _read(folder):
     return found
 
 
-def _is_canonical(folder):
-    """Return whether a directory of OpenCLIP asks for canonical texts."""
+# What OpenCLIP does to texts before. CLIP's tokenizer itself makes letters
+# small and joins white space.
+_CLEANINGS: dict[str, tuple] = {
+    "clip": (None, "canonicalize", "lower", "whitespace"),
+    "": (None, "canonicalize", "whitespace"),
+}
+
+
+def _cleaning(folder):
+    """Return how a directory of OpenCLIP cleans texts; None if not stated."""
     path = os.path.join(folder, "open_clip_config.json")
     if not os.path.isfile(path):
-        return False
+        return None
     with open(path, encoding="utf-8") as file:
         config = json.load(file)
     for key in ("model_cfg", "text_cfg", "tokenizer_kwargs"):
         config = config.get(key) or {}
-    return config.get("clean") == "canonicalize"
+    return config.get("clean")
 
 
 def _kind_of(files):

@@ -387,6 +387,10 @@ def test_bad_folders_are_refused(tmp_path):
     train, _ = data.load_task(str(tmp_path), "segmentation")
     with pytest.raises(ValueError, match=r"from 0 to 1.*7 in .*a\.png"):
         train.load(0)
+    Image.new("RGB", (6, 4)).save(tmp_path / "train/images/a.jpg")
+    with pytest.raises(ValueError, match=r"'a\.jpg' and 'a\.png' in .*train"):
+        data.load_task(str(tmp_path), "segmentation")
+    (tmp_path / "train/images/a.jpg").unlink()
     for part in ("train", "val"):
         Image.new("L", (6, 5), 1).save(tmp_path / part / "masks/a.png")
     for kept, options in ((255, {}), (254, dict(zero_is_ignored=True))):

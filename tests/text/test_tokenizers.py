@@ -155,6 +155,17 @@ def write_t5(folder):
     )
 
 
+def test_cleaning_that_is_not_done_is_refused(tmp_path):
+    pytest.importorskip("tokenizers")
+    write_t5(tmp_path)
+    asked = dict(text_cfg=dict(tokenizer_kwargs=dict(clean="lower")))
+    (tmp_path / "open_clip_config.json").write_text(
+        json.dumps(dict(model_cfg=asked))
+    )
+    with pytest.raises(ValueError, match="`clean`.*Received: 'lower'"):
+        Tokenizer.from_directory(tmp_path, 8)
+
+
 KINDS = {
     "clip": ("CLIPTokenizer", lambda folder: write_clip(folder, False)),
     "clip json": ("CLIPTokenizer", lambda folder: write_clip(folder, True)),

@@ -30,7 +30,10 @@ pytestmark = pytest.mark.backend_independent
 
 PAYLOAD = random.Random(0).randbytes(300_001)
 HALF = 150_000
-OTHER_URLS = ["ftp://host/a", "weights.npz", "C:\\a.npz", "http:///a.npz"]
+OTHER_URLS = [
+    *("ftp://host/a", "weights.npz", "C:\\a.npz", "http:///a.npz"),
+    "file://host/a.npz",
+]
 SHA256 = hashlib.sha256(PAYLOAD).hexdigest()
 # The package as it is, but without Keras, which takes seconds to import.
 FETCH = """

@@ -239,10 +239,11 @@ OPENERS = {
 
 
 def check_url(url: str) -> None:
-    """Refuse a URL of another scheme, or without a host."""
+    """Refuse a URL of another scheme, or without a host that is read."""
     scheme, host, *_ = urllib.parse.urlsplit(url)
-    if scheme not in OPENERS or not (host or scheme == "file"):
+    has_place = host in ("", "localhost") if scheme == "file" else bool(host)
+    if scheme not in OPENERS or not has_place:
         raise ValueError(
             "`url` must begin with http://, https:// or gs:// and a host, or "
-            f"with file://. Received: url={url!r}"
+            f"with file:/// and the path of a file. Received: url={url!r}"
         )
