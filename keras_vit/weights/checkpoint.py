@@ -308,8 +308,8 @@ def complete(source: Checkpoint, given: dict) -> Checkpoint:
         given: Fields of the architecture; None means not given.
 
     Returns:
-        The checkpoint, with the image size if its family tells it from the
-        arrays and these fields.
+        The checkpoint, with the image size if the arrays and these fields
+        show it.
 
     Raises:
         ValueError: If a field is neither specified nor given.
