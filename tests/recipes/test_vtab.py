@@ -60,6 +60,7 @@ def test_an_incomplete_argument_is_refused(argument):
         config_of(argument)
 
 
+@pytest.mark.usefixtures("plain_decoding")
 def test_tasks_are_run_once_and_scored(tmp_path, make_config, capsys):
     run = make_config(
         crop="resize",
