@@ -135,6 +135,8 @@ def offline(tmp_path, monkeypatch, request):
         _write_weights(mirror, monkeypatch)
     if re.search(r"\bsource\b|path/to/images|list.csv", text):
         _write_images()
+    if "export_savedmodel" in text or "localhost:8500" in text:
+        request.getfixturevalue("plain_serving")
     if "runs/digits/last.keras" in text:
         pathlib.Path("runs/digits").mkdir(parents=True)
         digits = tuple("0123456789")

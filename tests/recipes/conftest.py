@@ -12,10 +12,10 @@ from recipes import contrastive, finetune, tasks
 
 @pytest.fixture(scope="session", autouse=True)
 def few_shown():
-    """Draws 3 examples of a run instead of 12; a video is 16 axes."""
+    """Draws 4 examples of a run instead of 12; a video is 16 axes."""
     with pytest.MonkeyPatch.context() as patch:
         for recipe in (contrastive, finetune, tasks):
-            patch.setattr(recipe, "NUM_SHOWN", 3)
+            patch.setattr(recipe, "NUM_SHOWN", 4)
         yield
 
 
