@@ -186,17 +186,17 @@ def test_folders_and_patterns_are_read_whatever_the_batch(
 ):
     model, folder = str(digits_run[1] / "best.keras"), tmp_path / "a" / "b"
     folder.mkdir(parents=True)
-    for i in range(5):
+    for i in range(4):
         shutil.copy(example(digits_run, i), folder / f"{i}.PNG")
     (folder / "notes.txt").write_text("no image")
     outputs = []
     for images in (str(tmp_path), str(tmp_path / "**" / "*.PNG")):
-        for batch_size in (1, 2, 32):
+        for batch_size in (1, 3, 32):
             arguments = [model, images, f"--batch_size={batch_size}"]
             assert predict(*arguments) == 0
             outputs.append(capsys.readouterr().out)
     assert len(set(outputs)) == 1
-    assert outputs[0].count(".PNG") == 5
+    assert outputs[0].count(".PNG") == 4
     (tmp_path / "a" / "again").symlink_to(folder)
     assert predict(model, str(tmp_path)) == 0
     printed = capsys.readouterr()
