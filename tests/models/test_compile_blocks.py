@@ -99,6 +99,7 @@ def test_torch_compiles_one_graph():
 # The graph is that of the test above; the code of it is PyTorch's.
 @pytest.mark.thorough
 @pytest.mark.backend("torch")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch itself
 def test_generated_code_computes_the_same():
     plain, compiled = _pair()
     compile_blocks(compiled)
