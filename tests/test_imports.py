@@ -1,12 +1,9 @@
 """The rule for imports, checked on the source."""
 
 import ast
-import os
 import pathlib
 import re
-import subprocess
 import sys
-import textwrap
 
 import pytest
 
@@ -137,48 +134,3 @@ def test_the_table_of_contributing_shows_the_house():
         assert int(stated.replace(",", "")) == pytest.approx(
             lines[room], rel=0.1
         ), room
-
-
-@pytest.mark.backend("torch")
-def test_importing_the_package_loads_no_more_than_keras_does():
-    """Nor does the recipe, as on a machine without TensorFlow."""
-    program = textwrap.dedent(
-        f"""
-        import sys
-
-        class Hiding:
-            def __init__(self, finder):
-                self.finder = finder
-
-            def __getattr__(self, name):
-                return getattr(self.finder, name)
-
-            def find_spec(self, name, path=None, target=None):
-                if name.split(".")[0] == "tensorflow":
-                    return None
-                return self.finder.find_spec(name, path, target)
-
-        sys.meta_path = [Hiding(finder) for finder in sys.meta_path]
-        import numpy as np
-        import keras
-        before = set(sys.modules)
-        import keras_vit
-        optional = {sorted(OPTIONAL)!r}
-        print([name for name in optional if name in set(sys.modules) - before])
-        model = keras_vit.ViT(
-            patch_size=4, hidden_size=8, num_layers=1, num_heads=2,
-            mlp_dim=8, input_shape=(8, 8, 3), classes=2,
-        )
-        print(model.predict(np.zeros((1, 8, 8, 3)), verbose=0).shape)
-        import recipes.finetune  # imports TensorFlow when it reads images
-        """
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": "torch"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split("\n")[:2] == ["[]", "(1, 2)"]

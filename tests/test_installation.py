@@ -9,12 +9,12 @@ import shutil
 import subprocess
 import sys
 
-import keras
 import pytest
 
 from keras_vit import _installation
 from keras_vit.export import precision, savedmodel
 from keras_vit_cli import arguments
+from tests.test_imports import OPTIONAL
 
 ROOT = pathlib.Path(__file__).parents[1]
 pytestmark = pytest.mark.backend("tensorflow")
@@ -41,22 +41,6 @@ def site(tmp_path_factory):
     return folder / "site"
 
 
-@pytest.fixture
-def run(site, tmp_path):
-    """Runs the command of the installed wheel in an empty directory."""
-
-    def start(*words):
-        return subprocess.run(
-            [site / "bin" / "keras-vit", *words],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(site)},
-        )
-
-    return start
-
-
 @pytest.mark.backend("torch")
 def test_the_wheel_holds_the_packages_and_no_checkout(site):
     names = {path.name for path in site.iterdir() if path.is_dir()}
@@ -75,13 +59,64 @@ def files_of(folder):
     }
 
 
-@pytest.mark.backend("torch")  # imported in the shortest time
-def test_the_command_works_outside_the_checkout(run, tmp_path):
+# Run in a new process, which takes PyTorch the shortest time to start.
+OUTSIDE = """
+import sys
+
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "tensorflow":
+            return None
+        return self.finder.find_spec(name, path, target)
+
+sys.meta_path = [Hiding(finder) for finder in sys.meta_path]
+import numpy as np
+import keras
+before = set(sys.modules)
+import keras_vit
+loaded = set(sys.modules) - before
+print([name for name in OPTIONAL if name in loaded])
+print(keras_vit.__file__)
+import keras_vit_cli
+words = ["convert", WEIGHTS, "model.keras", "--format=keras_vit"]
+assert keras_vit_cli.main(words) == 0
+model = keras.models.load_model("model.keras")
+images = np.zeros((1, *model.input_shape[1:]))
+print(model.family, model.predict(images, verbose=0).shape)
+sys.path.append(ROOT)
+import recipes.finetune  # imports TensorFlow when it reads images
+"""
+
+
+@pytest.mark.backend("torch")
+def test_it_works_outside_the_checkout_without_tensorflow(site, tmp_path):
+    """And importing it loads no more than Keras does."""
     weights = ROOT / "tests/goldens/numerics/vit_token.ckpt.npz"
-    done = run("convert", weights, "model.keras", "--format=keras_vit")
+    names = dict(OPTIONAL=sorted(OPTIONAL), WEIGHTS=str(weights))
+    names["ROOT"] = str(ROOT)
+    given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+    done = run_outside(tmp_path, site, sys.executable, "-c", given + OUTSIDE)
     assert done.returncode == 0, done.stderr
-    model = keras.models.load_model(tmp_path / "model.keras")
-    assert model.family == "vit"
+    loaded, file, *_, last = done.stdout.splitlines()
+    assert loaded == "[]"
+    assert file == str(site / "keras_vit/__init__.py")
+    assert last == "vit (1, 7)"
+    done = run_outside(tmp_path, site, site / "bin/keras-vit", "--help")
+    assert done.stdout.startswith("usage: keras-vit"), done.stderr
+
+
+def run_outside(folder, site, *words):
+    """Runs a command in a folder where Python finds the installed wheel."""
+    environment = os.environ | dict(PYTHONPATH=str(site))
+    return subprocess.run(
+        words, capture_output=True, text=True, cwd=folder, env=environment
+    )
 
 
 @pytest.mark.parametrize("command", ["", "predict", "export", "convert"])

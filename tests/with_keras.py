@@ -7,7 +7,8 @@ import resource
 
 import keras
 import pytest
-import quick_tensorflow  # noqa: F401, sets what it says
+import quick_keras  # noqa: F401, sets what it says
+import quick_tensorflow  # noqa: F401, as well
 import tensorflow as tf  # reads the images on every backend
 
 BACKEND = keras.backend.backend()

@@ -96,6 +96,17 @@ def test_torch_compiles_one_graph():
     assert len(graphs) == 1
 
 
+# The graph is that of the test above; the code of it is PyTorch's.
+@pytest.mark.thorough
+@pytest.mark.backend("torch")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch itself
+def test_generated_code_computes_the_same():
+    plain, compiled = _pair()
+    compile_blocks(compiled)
+    outputs = [m.predict(IMAGES, verbose=0) for m in (plain, compiled)]
+    np.testing.assert_allclose(*outputs, atol=1e-5)
+
+
 @pytest.mark.backend("torch")
 def test_blocks_compute_themselves_where_a_program_does_not_fit(monkeypatch):
     _, called = _count_programs(monkeypatch)

@@ -7,7 +7,16 @@ from small_runs import small_config
 
 import keras_vit
 from keras_vit.inspection import figures
-from recipes import finetune
+from recipes import contrastive, finetune, tasks
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_shown():
+    """Draws 4 examples of a run instead of 12; a video is 16 axes."""
+    with pytest.MonkeyPatch.context() as patch:
+        for recipe in (contrastive, finetune, tasks):
+            patch.setattr(recipe, "NUM_SHOWN", 4)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +41,7 @@ def digits_run(tmp_path_factory):
 def no_pictures(monkeypatch):
     """Leaves out a run's last pictures, most of the time of a short one."""
     monkeypatch.setattr(finetune, "_draw", lambda *arguments: ([], False))
+    monkeypatch.setattr(tasks, "_draw", lambda *arguments: [])
     monkeypatch.setattr(figures, "plot_curves", lambda *arguments: None)
 
 

@@ -36,6 +36,7 @@ def run(*flags):
     finetune.run(config, workdir)
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_the_pages_example_trains(mine, tmp_path):
     run(mine, "--config.schedule.num_epochs=1")
     config = json.loads((tmp_path / "run" / "config.json").read_text())

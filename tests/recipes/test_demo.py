@@ -10,10 +10,10 @@ import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import keras_vit
 import keras_vit_cli
+from keras_vit_cli import savedmodel_client
 from recipes import demo, demo_drawing, demo_models, demo_tasks
 from tests import tf_serving
 from tests.text import test_two_towers
@@ -70,6 +70,40 @@ def test_the_page_and_predict_judge_every_file_alike(
                 atol=1e-5,
             )
     assert answered == len(images.valid())
+
+
+def test_a_savedmodel_predicts_as_the_model(
+    folder, models, tmp_path, monkeypatch, capsys
+):
+    # As it is loaded for the page.
+    loaded = models["vit/1"]._classifier
+    monkeypatch.setattr(savedmodel_client, "load", lambda path: loaded)
+    png = images.valid()["png"]
+    # Whole from the outside: only the decoder finds it, and fails its batch.
+    inside = bytearray(png)
+    inside[png.index(b"IDAT") + 8] ^= 0xFF
+    contents = dict(a=png, broken=png[:20], inside=inside, b=png)
+    for name, content in contents.items():
+        (tmp_path / f"{name}.png").write_bytes(content)
+    files = [str(tmp_path / f"{name}.png") for name in (*contents, "absent")]
+    printed = []
+    for name in ("vit.keras", "vit/1"):
+        words = ["predict", str(folder / name), *files]
+        assert keras_vit_cli.main(words) == 1
+        printed.append(capsys.readouterr())
+    expected, found = printed
+    assert found.out.split("\n")[0] == expected.out.split("\n")[0]
+    pairs = zip(found.out.split(), expected.out.split(), strict=True)
+    for a, b in pairs:
+        if a.endswith("%"):
+            assert float(a[:-1]) == pytest.approx(float(b[:-1]), abs=0.02)
+        else:
+            assert a == b
+    for name in ("broken.png", "inside.png", "absent.png"):
+        assert name in found.err and name in expected.err
+    words = ["predict", str(folder / "vit/1"), files[0], "--attention=a.png"]
+    assert keras_vit_cli.main(words) == 2
+    assert "--attention needs" in capsys.readouterr().err
 
 
 def test_the_nearest_image_of_a_folder_is_itself(models, tmp_path):
@@ -258,10 +292,10 @@ def test_names_are_text_and_no_markup(folder):
 
 
 def test_a_served_model_answers_as_the_savedmodel(
-    folder, models, tmp_path, monkeypatch
+    models, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("no_proxy", "*")
-    loaded = tf.saved_model.load(str(folder / "vit" / "1"))
+    loaded = models["vit/1"]._classifier._loaded
     served = tf_serving.Models({"vit": loaded.signatures})
     path = str(tmp_path / "image.png")
     pathlib.Path(path).write_bytes(images.valid()["png"])

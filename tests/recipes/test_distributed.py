@@ -1,6 +1,7 @@
 """The recipe on several devices and in several processes: one result."""
 
 import json
+import random
 import re
 import signal
 import time
@@ -17,6 +18,10 @@ from tests.distribution import train_set_losses, train_torch_processes
 pytestmark = [pytest.mark.slow, pytest.mark.backend("tensorflow", "jax")]
 BACKEND = keras.backend.backend()
 CONFIG = dict(total_steps=10)
+DROPPING = dict(
+    architecture=processes.CONFIG["architecture"] | dict(dropout_rate=0.1),
+    checkpoint_every=2,
+)
 
 
 def jax_cluster(count):
@@ -99,6 +104,16 @@ def assert_equal_to_rounding(workdir, expected):
         )
 
 
+def assert_same(workdir, expected):
+    for name in ("metrics.csv", "config.json"):
+        assert (workdir / name).read_bytes() == (expected / name).read_bytes()
+    ours, theirs = map(processes.state_of, (workdir, expected))
+    assert ours.keys() == theirs.keys()
+    for name in theirs:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+    return ours
+
+
 @pytest.mark.backend("tensorflow")
 def test_mirrored_devices_train_as_one_device(tmp_path, alone):
     # Blocks that recompute their activations have the same gradients there too.
@@ -147,12 +162,7 @@ def test_processes_of_torch_train_as_one_and_one_resumes_them(tmp_path, alone):
 @pytest.mark.backend("torch")
 def test_killed_processes_of_torch_resume_bitwise(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    config = dict(
-        architecture=processes.CONFIG["architecture"] | dict(dropout_rate=0.1),
-        micro_batches=2,
-        checkpoint_every=2,
-        total_steps=7,
-    )
+    config = DROPPING | dict(micro_batches=2, total_steps=7)
     for status, printed in processes.end(*start_workers(whole, 2, **config)):
         assert status == 0, printed
     # After an evaluation: four ticks a step, six an evaluation.
@@ -163,12 +173,7 @@ def test_killed_processes_of_torch_resume_bitwise(tmp_path):
     ended = processes.end(*start_workers(killed, 2, **config))
     assert [status for status, _ in ended] == [0, 0], ended
     assert "Resuming from step" in ended[0][1]
-    log = "metrics.csv"
-    assert (killed / log).read_text() == (whole / log).read_text()
-    ours, theirs = map(processes.state_of, (killed, whole))
-    assert ours.keys() == theirs.keys()
-    for name in theirs:
-        np.testing.assert_array_equal(ours[name], theirs[name], name)
+    ours = assert_same(killed, whole)
     # Each process drops other units.
     assert (ours["generators/0"] != ours["generators/0.1"]).any()
 
@@ -240,3 +245,64 @@ def test_where_a_process_dies_the_others_end_and_all_resume(tmp_path):
     assert [status for status, _ in ended] == [143, 143], ended
     assert "Resuming from step" in ended[0][1]
     assert "is saved. Run the same command again to resume." in ended[0][1]
+
+
+# A process alone is killed or stopped, and ends with the same bits.
+ONE = DROPPING | dict(flip=True, total_steps=9)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """(workdir, number of ticks) of a run that nothing happened to."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    processes.run(folder / "run", config=ONE, count=str(folder / "ticks.txt"))
+    return folder / "run", int((folder / "ticks.txt").read_text())
+
+
+# What resumes on the others is tested in training/test_checkpoints.py.
+@pytest.mark.backend("tensorflow", "jax", "torch")
+@pytest.mark.thorough("tensorflow", "jax")
+def test_killed_at_any_moment_it_ends_bitwise_equal(tmp_path, uninterrupted):
+    """A run that is killed at a random moment, and then let end."""
+    expected, ticks = uninterrupted
+    rng = random.Random(keras.backend.backend())
+    workdir, kill_at = tmp_path / "run", rng.randint(ticks // 3, ticks - 1)
+    [(status, printed)] = processes.end(
+        processes.start(workdir, config=ONE, kill_at=kill_at)
+    )
+    assert status == -9, printed
+    processes.run(workdir, config=ONE)
+    assert_same(workdir, expected)
+
+
+def stopped(workdir, status, saved, **moment):
+    """Starts a run that is stopped; returns what it printed."""
+    [(found, printed)] = processes.end(
+        processes.start(workdir, config=ONE, **moment)
+    )
+    assert found == status, printed
+    assert (
+        f"the state after step {saved} is saved. Run the same command again"
+        in printed
+    )
+    assert (workdir / "checkpoints" / str(saved) / "crc32.json").exists()
+    return printed
+
+
+@pytest.mark.backend("torch")
+def test_stopped_and_with_a_damaged_checkpoint_it_ends_bitwise_equal(
+    tmp_path, uninterrupted
+):
+    workdir = tmp_path / "run"
+    # The evaluation is begun again, with its last step.
+    stopped(workdir, 130, 3, ctrl_c_in_evaluation_after=4)
+    printed = stopped(workdir, 143, 7, sigterm_after=7)
+    assert "Resuming from step 3." in printed
+    # A damaged checkpoint costs steps and nothing else.
+    newest = workdir / "checkpoints" / "7"
+    largest = max(newest.rglob("*"), key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-1])
+    printed = processes.run(workdir, config=ONE)
+    assert "The checkpoint of step 7 is damaged" in printed
+    assert "Resuming from step 6." in printed
+    assert_same(workdir, uninterrupted[0])

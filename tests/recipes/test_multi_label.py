@@ -36,11 +36,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.backend("torch")
-@pytest.mark.usefixtures("plain_decoding")
+@pytest.mark.usefixtures("no_pictures", "plain_decoding")
 def test_a_run_learns_several_labels(
     folder, tmp_path, make_config, capsys, monkeypatch
 ):
-    pytest.importorskip("matplotlib")
     config = make_config(
         dataset=folder,
         image_size=(8,),

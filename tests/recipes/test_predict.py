@@ -10,7 +10,6 @@ import shutil
 import keras
 import numpy as np
 import pytest
-import realistic
 from small_runs import small_vit
 
 import keras_vit
@@ -187,17 +186,17 @@ def test_folders_and_patterns_are_read_whatever_the_batch(
 ):
     model, folder = str(digits_run[1] / "best.keras"), tmp_path / "a" / "b"
     folder.mkdir(parents=True)
-    for i in range(5):
+    for i in range(4):
         shutil.copy(example(digits_run, i), folder / f"{i}.PNG")
     (folder / "notes.txt").write_text("no image")
     outputs = []
     for images in (str(tmp_path), str(tmp_path / "**" / "*.PNG")):
-        for batch_size in (1, 2, 32):
+        for batch_size in (1, 3, 32):
             arguments = [model, images, f"--batch_size={batch_size}"]
             assert predict(*arguments) == 0
             outputs.append(capsys.readouterr().out)
     assert len(set(outputs)) == 1
-    assert outputs[0].count(".PNG") == 5
+    assert outputs[0].count(".PNG") == 4
     (tmp_path / "a" / "again").symlink_to(folder)
     assert predict(model, str(tmp_path)) == 0
     printed = capsys.readouterr()
@@ -223,52 +222,6 @@ def test_weights_are_models_too(digits_run, capsys, monkeypatch):
     assert predict("ViTB16:augreg", image) == 0
     assert built == ["augreg"]
     assert capsys.readouterr().out == printed
-
-
-@pytest.mark.backend("tensorflow")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_savedmodel_predicts_as_the_model(tmp_path, capsys):
-    names = ("zero", "one", "two")
-    model = realistic.fill(small_vit(classes=3, class_names=names))
-    path = tmp_path / "model.keras"
-    model.save(path)
-    version = keras_vit.export_savedmodel(
-        model, tmp_path / "digits" / "1", activation="none"
-    )
-    examples = [tmp_path / f"{i}.png" for i in range(2)]
-    rng = np.random.default_rng(0)
-    for example in examples:
-        pixels = rng.integers(0, 256, (8, 8, 1), "uint8")
-        keras.utils.save_img(example, pixels, scale=False)
-    (tmp_path / "broken.png").write_bytes(b"\x89PNG and no more")
-    # Whole from the outside: only the decoder finds it, and fails its batch.
-    whole = bytearray(examples[0].read_bytes())
-    whole[45] ^= 0xFF
-    (tmp_path / "inside.png").write_bytes(whole)
-    images = [
-        str(examples[0]),
-        str(tmp_path / "broken.png"),
-        str(tmp_path / "inside.png"),
-        str(examples[1]),
-        str(tmp_path / "absent.png"),
-    ]
-    assert predict(str(path), *images) == 1
-    expected = capsys.readouterr()
-    assert predict(version, *images) == 1
-    found = capsys.readouterr()
-    assert found.out.split("\n")[0] == expected.out.split("\n")[0]
-    pairs = zip(found.out.split(), expected.out.split(), strict=True)
-    for a, b in pairs:
-        if a.endswith("%"):
-            assert float(a[:-1]) == pytest.approx(float(b[:-1]), abs=0.02)
-        else:
-            assert a == b
-    for name in ("broken.png", "inside.png", "absent.png"):
-        assert name in found.err and name in expected.err
-    attention = str(tmp_path / "out.png")
-    assert "--attention needs" in refused(
-        capsys, version, images[0], "--attention", attention
-    )
 
 
 def test_words_are_the_classes_of_a_model_with_a_text_tower(tmp_path, capsys):

@@ -42,6 +42,7 @@ def test_other_rows_are_refused(argument, message):
         config_of(argument)
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_sigmoid_and_linear_decay_train(tmp_path, make_config):
     config = make_config(
         loss="sigmoid",

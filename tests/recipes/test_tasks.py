@@ -1,6 +1,7 @@
 """Training for detection, segmentation and depth, and resuming it."""
 
 import dataclasses
+import functools
 import json
 import shlex
 
@@ -11,6 +12,7 @@ import small_runs
 
 import keras_vit_cli
 from keras_vit import data
+from keras_vit_cli import predict
 from recipes import cli, experiment, fields, finetune, tasks
 from recipes.configs import depth, detect, segment
 
@@ -58,6 +60,7 @@ def small(task, **changes):
 
 
 @pytest.mark.thorough("tensorflow", "jax")
+@pytest.mark.usefixtures("no_pictures")
 def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path):
     # With random points, and masks whose probability depends on the step.
     config = small(
@@ -99,7 +102,7 @@ def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path):
     ],
 )
 def test_every_task_trains_and_predicts(
-    task, head, score, keys, tmp_path, capsys
+    task, head, score, keys, tmp_path, capsys, monkeypatch
 ):
     changes = dict(
         segmentation=dict(auxiliary_blocks=(2, 3), eval_view="windows"),
@@ -111,6 +114,8 @@ def test_every_task_trains_and_predicts(
     assert 0 <= found[score] <= 1
     assert (tmp_path / "predictions.png").stat().st_size > 1000
     command = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    # Loading takes longer than what the command line is refused for.
+    monkeypatch.setattr(predict, "load", functools.cache(predict.load))
     assert keras_vit_cli.main(command[1:]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [set(json.loads(line)) for line in lines] == [{"image"} | keys] * 3
@@ -121,6 +126,7 @@ def test_every_task_trains_and_predicts(
 
 
 @pytest.mark.backend("torch")
+@pytest.mark.usefixtures("no_pictures")
 def test_a_frozen_backbone_stays(tmp_path):
     config = small("segmentation", head="linear")
     config.model.tune, config.schedule.total_steps = "head", 2
