@@ -6,7 +6,6 @@ if __name__ == "__main__":  # before the imports, which take seconds
     start.main("recipes.study")
 
 import dataclasses
-import json
 import math
 import pathlib
 
@@ -219,7 +218,7 @@ def _train(config, configs, workdir):
                     name=variant.name,
                     line=variant.line,
                     x=results[0].get("dataset", variant.x),
-                    train_images=_derived(folder)["train_images"],
+                    train_images=workdirs.read_derived(folder)["train_images"],
                     eval_images=results[0]["eval_images"],
                     macs=macs,
                     accuracy=float(np.mean(accuracies)),
@@ -269,7 +268,7 @@ def _result(config, folder, report):
         dataset = pathlib.Path(config.evaluation.fewshot_dataset).name
         name = f"{dataset}/{config.evaluation.fewshot_shots[0]}-shot"
     rows = workdirs.read_log(folder / "metrics.csv")
-    derived = _derived(folder)
+    derived = workdirs.read_derived(folder)
     examples = derived["train_images"] * config.data.repeats
     per_epoch = examples / config.data.batch_size
     curve = [
@@ -289,10 +288,6 @@ def _result(config, folder, report):
         )
         eval_images = min(fewshot.MAX_TEST_IMAGES, test.num_examples)
     return dict(accuracy=accuracy, curve=curve, eval_images=eval_images)
-
-
-def _derived(folder):
-    return json.loads((folder / "config.json").read_text())["derived"]
 
 
 def _macs(folder):

@@ -74,12 +74,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("workdir", nargs="+", type=pathlib.Path)
     parser.add_argument("--output", default="report", type=pathlib.Path)
     flags = parser.parse_args(arguments)
-    found = {}
-    for workdir in flags.workdir:
-        found |= {run.folder.resolve(): run for run in runs.find(workdir)}
+    found = runs.find(*flags.workdir)
     if not found:
         raise ValueError("There is no finished run to report.")
-    lines = by_line(list(found.values()))
+    lines = by_line(found)
     tables = [
         table
         for make in (table_2, table_5, table_6, table_9, table_of_runs)
