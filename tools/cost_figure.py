@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
     for (name, epochs, *accuracies, printed), first in zip(
         paper_tables.TABLE_6, paper_tables.TABLE_6_FIRST_EDITION, strict=True
     ):
-        macs = macs_of(paper_tables.TABLE_6_CONSTRUCTORS[name])
+        macs = macs_of(name)
         cost = exaflops(macs, epochs * JFT_IMAGES)
         paper.append((name, cost, accuracies))
         print(
@@ -77,8 +77,12 @@ def exaflops(macs: int, images: int) -> float:
 
 
 @functools.cache
-def macs_of(constructor: str) -> int:
-    """Return the multiply-accumulates of a model at 224 pixels."""
+def macs_of(name: str) -> int:
+    """Return the multiply-accumulates at 224 pixels of a model of the paper."""
+    import keras_vit
+
+    known = keras_vit.list_models()
+    (constructor,) = (x for x in known if runs.paper_name(x) == name)
     return counts.cost_of(constructor).macs
 
 

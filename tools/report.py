@@ -219,9 +219,7 @@ def table_5(lines: dict) -> Table | None:
 
 
 def table_6(lines: dict) -> Table | None:
-    """Return line by data set, with the known properties of the
-    pre-training.
-    """
+    """Return line by data set, with what is known of the pre-training."""
     own = []
     for line, datasets in lines.items():
         accuracies = [
@@ -279,12 +277,14 @@ def curves_of(lines: dict):
 
     from keras_vit.inspection import figures
 
-    evaluated: dict = collections.defaultdict(int)
-    for cells in lines.values():
-        for dataset, members in cells.items():
-            longest = max(len(run.steps) for run in members)
-            evaluated[dataset] = max(evaluated[dataset], longest)
-    datasets = sorted(name for name, count in evaluated.items() if count > 1)
+    datasets = sorted(
+        {
+            dataset
+            for cells in lines.values()
+            for dataset, members in cells.items()
+            if any(len(run.steps) > 1 for run in members)
+        }
+    )
     if not datasets:
         return None
     per_row = min(4, len(datasets))
