@@ -338,14 +338,7 @@ def _check(config):
             "recipes/configs/study.py:figure_8,digits. Received: "
             f"variants={names}"
         )
-    for name, choices in (
-        ("report", REPORTS),
-        ("figure", study_figures.KINDS),
-        ("x", ("", "compute", "train_images")),
-    ):
-        value = getattr(config, name)
-        if value not in choices:
-            raise ValueError(
-                f"`{name}` must be one of {choices}. Received: {name}={value!r}"
-            )
+    checks.check_choice("report", config.report, REPORTS)
+    checks.check_choice("figure", config.figure, study_figures.KINDS)
+    checks.check_choice("x", config.x, ("", "compute", "train_images"))
     checks.check_range("num_seeds", config.num_seeds, 1)

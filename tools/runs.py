@@ -12,25 +12,16 @@ from recipes import fields
 
 # Fields of a config that identify the experiment, its machine or its seed; runs
 # that only differ in these are repetitions of one another.
-NON_HYPERPARAMETERS = {
-    "data.cache",
+NON_HYPERPARAMETERS = (
+    *fields.RUNTIME,
     "data.data_dir",
     "data.dataset",
     "data.manual_dir",
     "data.try_gcs",
     "model.name",
     "model.weights",
-    "run.cluster.coordinator",
-    "run.cluster.num_processes",
-    "run.cluster.process_id",
-    "run.cluster.tpu",
-    "run.devices",
-    "run.keep_checkpoints",
-    "run.model_parallel",
-    "run.steps_per_execution",
-    "run.strategy",
     "seed",
-}
+)
 # The paper's names of pre-training data sets.
 PRETRAINING = dict(imagenet2012="ImageNet", imagenet21k="I21k", jft300m="JFT")
 # Splits that are not development splits.
@@ -124,7 +115,7 @@ def _read(folder):
         setting = {
             path: value
             for path, value in config.items()
-            if path not in NON_HYPERPARAMETERS
+            if not fields.is_of(path, NON_HYPERPARAMETERS)
         }
         pretraining, epochs = _pretraining(config["model.weights"])
         run = Run(

@@ -164,8 +164,9 @@ def get_config(arguments: str = "ViT,digits") -> experiment.Config:
         return _mixer(model, dataset)
     if model in raft_mlp.VARIANTS and dataset not in MULTI_LABEL:
         return _raft_mlp(model, dataset)
-    if _family_of(model) in DEIT and dataset not in MULTI_LABEL:
-        return _deit(model, dataset)
+    family = families.of(model)
+    if family and family.name in DEIT and dataset not in MULTI_LABEL:
+        return _deit(model, dataset, DEIT[family.name])
     if model in bit.VARIANTS and (sgd or dataset != "jft300m"):
         return _sgd(model, dataset)
     return _table_3(model, dataset)
@@ -346,8 +347,7 @@ def _raft_mlp(model, dataset):
             "data.resize": 256,
             "data.eval_resize": 256,
             "data.augment": (
-                "RandomColorJitter(brightness_factor=0.4, contrast_factor=0.4, "
-                "saturation_factor=(0.375, 0.583))",  # times 0.6 to 1.4
+                COLOUR_JITTER,
                 "RandAugment()",
                 # Cutout in one image of four; scaled, this value becomes zero.
                 "RandomErasing(factor=(0.25, 0.25), fill_value=127.5)",
@@ -368,22 +368,14 @@ def _raft_mlp(model, dataset):
     )
 
 
-def _family_of(model):
-    """Return the name of the family of a constructor, or None."""
-    for family in families.FAMILIES.values():
-        if model in family.variants:
-            return family.name
-    return None
-
-
-def _deit(model, dataset):
+def _deit(model, dataset, of_family):
     """Return DeiT's protocol (2012.12877, Table 9), as a family changes it.
 
     DeiT applies either MixUp or CutMix to a batch, and draws the strength of
     RandAugment around 9 of 10; here both are applied, and strengths lie between
     0 and 9. An image is once in a batch, there three times.
     """
-    changes = dict(DEIT[_family_of(model)])
+    changes = dict(of_family)
     batch_size = changes.pop("data.batch_size", 1024)
     warmup_epochs = changes.pop("warmup_epochs", 5)
     common = {

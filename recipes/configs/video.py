@@ -219,18 +219,13 @@ def _ava(model, dataset):
     )
     config.evaluation.every = 5 * NUM_VIDEOS["ava"] // 512
     config.run.checkpoint_every = 0
-    groups = {
-        f.name: getattr(config, f.name) for f in dataclasses.fields(config)
-    }
-    return tasks.Config(
-        **groups,
-        task=tasks.Task(
-            name="actions",
-            max_objects=50,
-            # A shorter side of 256 to 320 pixels, of which 224 are cropped.
-            scales=(256 / 224, 320 / 224),
-        ),
+    task = tasks.Task(
+        name="actions",
+        max_objects=50,
+        # A shorter side of 256 to 320 pixels, of which 224 are cropped.
+        scales=(256 / 224, 320 / 224),
     )
+    return experiment.extended(config, tasks.Config, task=task)
 
 
 def _fine_tuned(model, dataset, batch_size, min_area):
