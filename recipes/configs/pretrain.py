@@ -25,7 +25,7 @@ jft300m and jft3b.
 import fnmatch
 
 import keras_vit
-from keras_vit.models import axial_vit, bit, families, mixer, raft_mlp, vit
+from keras_vit.models import axial_vit, bit, families, vit
 from recipes import experiment, fields
 
 # Model, data set: epochs, base learning rate, decay, weight decay, dropout.
@@ -126,14 +126,10 @@ DROP_PATH = {
 
 def get_config(arguments: str = "ViT,digits") -> experiment.Config:
     """Return the config of "MODEL,DATASET", with ",sgd", ",short", ",plain"."""
-    model, comma, dataset = arguments.partition(",")
-    dataset, *kind = dataset.split(",")
-    if not (model and comma and dataset) or kind not in (
-        [],
-        ["sgd"],
-        ["short"],
-        ["plain"],
-    ):
+    model, _, rest = arguments.partition(",")
+    dataset, comma, kind = rest.partition(",")
+    known = not comma or kind in ("sgd", "short", "plain")
+    if not (model and dataset and known):
         raise ValueError(
             "The argument of pretrain.py must be MODEL,DATASET, such as "
             "ViTB16,imagenet2012, or for Table 7 MODEL,DATASET,sgd, or for a "
@@ -141,16 +137,15 @@ def get_config(arguments: str = "ViT,digits") -> experiment.Config:
             "ViT in 90 epochs MODEL,DATASET,plain. Received: "
             f"{arguments!r}"
         )
-    sgd = kind == ["sgd"]
-    if sgd and (model not in bit.VARIANTS or dataset != "jft300m"):
+    if kind == "sgd" and (model not in bit.VARIANTS or dataset != "jft300m"):
         raise ValueError(
             "MODEL,DATASET,sgd must be a BiT ResNet on jft300m, as in Table 7. "
             f"Received: {arguments!r}"
         )
-    if kind == ["plain"]:
+    if kind == "plain":
         return _plain(model, dataset)
     titles = [family.title for family in families.FAMILIES.values()]
-    if kind == ["short"]:
+    if kind == "short":
         if model not in titles:
             raise ValueError(
                 f"MODEL,DATASET,short must be of {titles}. Received: {model!r}"
@@ -160,14 +155,15 @@ def get_config(arguments: str = "ViT,digits") -> experiment.Config:
         return _for_a_look(model, dataset)
     if dataset == "jft3b":
         return _scaling(model)
-    if model in mixer.VARIANTS and dataset not in MULTI_LABEL:
-        return _mixer(model, dataset)
-    if model in raft_mlp.VARIANTS and dataset not in MULTI_LABEL:
-        return _raft_mlp(model, dataset)
     family = families.of(model)
-    if family and family.name in DEIT and dataset not in MULTI_LABEL:
-        return _deit(model, dataset, DEIT[family.name])
-    if model in bit.VARIANTS and (sgd or dataset != "jft300m"):
+    if family and dataset not in MULTI_LABEL:
+        if family.name == "mixer":
+            return _mixer(model, dataset)
+        if family.name == "raft_mlp":
+            return _raft_mlp(model, dataset)
+        if family.name in DEIT:
+            return _deit(model, dataset, DEIT[family.name])
+    if model in bit.VARIANTS and (kind == "sgd" or dataset != "jft300m"):
         return _sgd(model, dataset)
     return _table_3(model, dataset)
 

@@ -48,12 +48,9 @@ def get_config(arguments: str = "MViT") -> experiment.Config | tasks.Config:
     model, _, dataset = arguments.partition(",")
     if model in KINETICS and dataset:
         dataset, _, name = dataset.partition(",")
-        if name == "ssv2":
-            return _ssv2(model, dataset)
-        if name == "charades":
-            return _charades(model, dataset)
-        if name == "ava":
-            return _ava(model, dataset)
+        others = dict(ssv2=_ssv2, charades=_charades, ava=_ava)
+        if name in others:
+            return others[name](model, dataset)
         if name in ("", "kinetics400", "kinetics600"):
             return _kinetics(model, dataset, name or "kinetics400")
     if model not in TITLES:
