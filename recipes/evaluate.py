@@ -171,7 +171,7 @@ def _evaluate(options):
         shuffled = data.shuffle_frames(batches, options.seed or 0)
         _, again = _measure(model, shuffled, num_classes, activation)
         results["shuffled_top_1"] = again["top_1"]
-    if real_labels is not None:
+    if best is not None and real_labels is not None:
         real, counted = evaluation.real_accuracy(best, real_labels)
         results |= dict(real=real, real_images=counted)
     return results

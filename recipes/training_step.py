@@ -192,9 +192,9 @@ def _model_arguments(config, image_size):
     """Return the constructor's arguments that describe the architecture."""
     arguments = dataclasses.asdict(config.model.architecture)
     arguments = {name: value for name, value in arguments.items() if value}
-    family = families.of(config.model.name)
-    is_of_any_size = family and family.title == config.model.name
-    if not is_of_any_size or config.model.weights:
+    name = config.model.name
+    family = families.of(name)
+    if family is None or family.title != name or config.model.weights:
         return arguments
     arguments = family.small | arguments
     fields = [field.name for field in dataclasses.fields(family.config)]
