@@ -164,10 +164,8 @@ def _embed(images, job):
     """Return an index as `keras-vit index` writes, and failures."""
     model = _answerer(job.model, job.embed)
     failures: dict[str, str] = {}
-    paths, embeddings = (
-        [],
-        [np.zeros((0, model.image_tower.output_shape[-1]), "float32")],
-    )
+    width = model.image_tower.output_shape[-1]
+    paths, embeddings = [], [np.zeros((0, width), "float32")]
     for local in _batches(images, job.batch_size, failures):
         with _LOCK:
             found = evaluation.index_images(

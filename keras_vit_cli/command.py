@@ -13,6 +13,7 @@ import re
 import runpy
 import sys
 import traceback
+from collections.abc import Callable, Iterable
 
 # Errors of the user: a wrong value, a file or an address, a missing package.
 # Any other exception is a bug and shows its traceback.
@@ -78,6 +79,26 @@ def _integer(text, least):
             f"must be an integer of at least {least}. Received: {text!r}"
         )
     return int(text)
+
+
+def several(kind: Callable = str, known: Iterable[str] = ()) -> Callable:
+    """Return what reads an option of several values, "A,B", as a list.
+
+    Args:
+        kind: Reads one of them.
+        known: What they may be; () is anything.
+    """
+
+    def read(text):
+        words = [word for word in text.split(",") if word]
+        unknown = [word for word in words if known and word not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(
+                f"must be of {', '.join(known)}. Received: {unknown}"
+            )
+        return [kind(word) for word in words]
+
+    return read
 
 
 def entry(main):

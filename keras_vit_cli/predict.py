@@ -71,7 +71,7 @@ def run(options) -> int:
 
 
 def _classify(options, classifier, paths):
-    """Print the classes of images; return 1 if one is not read."""
+    """Print the classes of images; return 1 if a file is not read."""
     print_row = _printer(options.format)
     shown, broken = [], 0
     for i in range(0, len(paths), options.batch_size):
@@ -170,13 +170,7 @@ def asked(name: str, model: keras.Model | None = None):
     model = load(name) if model is None else model
     if isinstance(model, TaskModel):
         return predict_tasks.Finder(model, name)
-    if not any(layer.name == "head" for layer in model.layers) or (
-        len(model.output_shape) != 2
-    ):
-        raise ValueError(
-            "MODEL must be a classifier of keras_vit, with a layer `head`. "
-            f"Received: {name!r}, with output shape {model.output_shape}"
-        )
+    check_classifier(name, model)
     if model.input_shape[-1] not in (1, 3):
         raise ValueError(
             "MODEL must take images of 1 or 3 channels, as files have. "
@@ -184,6 +178,23 @@ def asked(name: str, model: keras.Model | None = None):
         )
     check_pixels(name, model)
     return KerasClassifier(model)
+
+
+def check_classifier(name: str, model: keras.Model) -> None:
+    """Refuse a model without a head that gives a score for each class.
+
+    Args:
+        name: What the command line calls the model.
+        model: The model.
+    """
+    has_head = any(layer.name == "head" for layer in model.layers)
+    # Of boxes and so on a dictionary.
+    is_tensor = not isinstance(model.output_shape, dict)
+    if not (has_head and is_tensor and len(model.output_shape) == 2):
+        raise ValueError(
+            "MODEL must be a classifier of keras_vit, with a layer `head`. "
+            f"Received: {name!r}, with output shape {model.output_shape}"
+        )
 
 
 def check_pixels(name: str, model: keras.Model) -> None:

@@ -128,7 +128,9 @@ def record(
         keras=keras.__version__,
     )
     workdirs.write_config(workdir, config, common | derived)
-    origin = inputs.origin(config.model.weights) + (model and f", {model}")
+    weights = config.model.weights
+    origin = f"from {weights}" if weights else "from scratch (no weights)"
+    origin += model and f", {model}"
     print(
         f"{config.model.name} {origin}{':' if model else ','} "
         f"{num_parameters:,} parameters, {size}; {data['train_images']} "

@@ -48,11 +48,7 @@ def check(config: experiment.Config) -> None:
     """Refuse invalid values early, with a clear message."""
     _check_names(config)
     for path, allowed in ALLOWED.items():
-        value = fields.get(config, path)
-        if value not in allowed:
-            raise ValueError(
-                f"`{path}` must be one of {allowed}. Received: {path}={value!r}"
-            )
+        check_choice(path, fields.get(config, path), allowed)
     if not 0 < config.optim.base_lr < float("inf"):
         raise ValueError(
             "`optim.base_lr` must be a positive number. "
@@ -122,6 +118,14 @@ def _check_schedule(schedule):
         raise ValueError(
             "`schedule.total_steps` or `schedule.num_epochs` must be positive. "
             "Received: both 0"
+        )
+
+
+def check_choice(name: str, value, choices: tuple) -> None:
+    """Refuse a value that is none of some."""
+    if value not in choices:
+        raise ValueError(
+            f"`{name}` must be one of {choices}. Received: {name}={value!r}"
         )
 
 

@@ -152,8 +152,7 @@ class Console(keras.callbacks.Callback):
         )
 
     def _time_left(self):
-        """Return the remaining time: that of the steps at the last rate, and
-        of the evaluations."""
+        """Return the time of the remaining steps and of the evaluations."""
         progress = self.progress
         steps = progress.total_steps - progress.step
         if not steps:

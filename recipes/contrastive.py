@@ -97,9 +97,7 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
         batches = pipelines(config, info, parts, tokenizer)
         best_by = "accuracy" if evaluated.class_texts else "recall"
         made = objective(config, tokenizer, best_by)
-        if finished:
-            workdirs.say_finished(workdir, devices)
-        else:
+        if not finished:
             with inputs.naming_broken_files(train.images, evaluated.images):
                 _train(config, workdir, devices, info, made, parts, batches)
         log = workdir / "metrics.csv"
@@ -145,16 +143,9 @@ def check(config: Config) -> None:
             f"{config.run.micro_batches}. More devices, `model.remat` or a "
             "smaller `data.batch_size` need less memory."
         )
-    for name, allowed in (
-        ("kind", tuple(text.tower.KINDS)),
-        ("loss", ("softmax", "sigmoid")),
-    ):
-        value = getattr(config.text, name)
-        if value not in allowed:
-            raise ValueError(
-                f"`text.{name}` must be one of {allowed}. Received: "
-                f"text.{name}={value!r}"
-            )
+    kinds, losses = tuple(text.tower.KINDS), ("softmax", "sigmoid")
+    checks.check_choice("text.kind", config.text.kind, kinds)
+    checks.check_choice("text.loss", config.text.loss, losses)
     # Three tokens are no words.
     checks.check_range("text.vocab_size", config.text.vocab_size, 4)
     scored.refuse_unused(config, UNUSED, "pairs")
@@ -307,11 +298,7 @@ def objective(
         return keras_vit.two_towers(image, tower, **start)
 
     return training_step.Objective(
-        predictor=lambda model: keras.Model(
-            model.input, model.output, name=model.name
-        ),
         loss=training.ContrastiveLoss(),
-        metrics=[],
         include_top=False,
         best_by=best_by,
         add_head=add_text,

@@ -22,7 +22,6 @@ from recipes import start
 if __name__ == "__main__":  # before the imports, which take seconds
     start.main("recipes.demo")
 
-import argparse
 import atexit
 import functools
 import os
@@ -66,21 +65,13 @@ page, which deletes it within two hours.
 @command.entry
 def main(arguments: list[str]) -> int:
     """Serve the page until it is interrupted; return 0."""
-    parser = command.Parser(
-        prog="python -m recipes.demo",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("models", metavar="MODEL", nargs="+")
-    parser.add_argument("--images", help="folder to find the nearest in")
-    parser.add_argument(
-        "--host",
-        default="127.0.0.1",
-        help="address to listen on (127.0.0.1); 0.0.0.0 lets others in",
-    )
-    parser.add_argument(
-        "--port", type=command.natural, default=7860, help="(7860)"
-    )
+    parser = command.Parser(description=__doc__)
+    add = parser.add_argument
+    add("models", metavar="MODEL", nargs="+")
+    add("--images", help="folder to find the nearest in")
+    host = "address to listen on (127.0.0.1); 0.0.0.0 lets others in"
+    add("--host", default="127.0.0.1", help=host)
+    add("--port", type=command.natural, default=7860, help="(7860)")
     options = parser.parse_args(arguments)
     before = [signal.signal(number, _stop) for number in STOPPING]
     try:
@@ -289,29 +280,21 @@ def _panel(name, number):
         maps = gr.HTML(elem_id=f"maps-{number}")
         sliders = [
             gr.Slider(
-                1,
-                2,  # until an answer contains their number
-                1,
-                step=1,
+                *limits,
+                value,
+                step=step,
                 label=label,
                 visible=False,
                 elem_id=f"{label.lower()}-{number}",
                 buttons=[],
             )
-            for label in ("Layer", "Head")
-        ]
-        sliders.append(
-            gr.Slider(
-                0,
-                1,
-                FIRST_SCORE,
-                step=0.05,
-                label="Score",
-                visible=False,
-                elem_id=f"score-{number}",
-                buttons=[],
+            for label, limits, value, step in (
+                # Until an answer contains their number.
+                ("Layer", (1, 2), 1, 1),
+                ("Head", (1, 2), 1, 1),
+                ("Score", (0, 1), FIRST_SCORE, 0.05),
             )
-        )
+        ]
         nearest = gr.HTML(elem_id=f"nearest-{number}")
     gr.on(
         [slider.input for slider in sliders],

@@ -1,6 +1,7 @@
 """The images that visitors of the web page upload."""
 
 import dataclasses
+import pathlib
 
 import numpy as np
 
@@ -32,9 +33,8 @@ def read_shown(path: str) -> Shown:
         ValueError: If the file does not decode, or states too many pixels.
     """
     tf = tensorflow()
+    content = pathlib.Path(path).read_bytes()
     with tf.device("CPU"):
-        with open(path, "rb") as file:
-            content = file.read()
         encoded = tf.constant(content)
         if not any(formats.is_kind(encoded, kind) for kind in formats.KINDS):
             raise ValueError(

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+import pathlib
 import re
 import types
 
@@ -82,9 +83,7 @@ def _shown(model, name):
 
 def best(names: list[str], scores: np.ndarray) -> tuple:
     """Return (name, probability) of the top classes."""
-    return tuple(
-        (names[i], float(scores[i])) for i in np.argsort(-scores)[:TOP_K]
-    )
+    return tuple(row[1:] for row in predict.best(names, scores, TOP_K))
 
 
 class KerasModel:
@@ -233,11 +232,7 @@ def maps(found: dict) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
 
 def read(paths: list[str]) -> list[bytes]:
     """Return the contents of files."""
-    contents = []
-    for path in paths:
-        with open(path, "rb") as file:
-            contents.append(file.read())
-    return contents
+    return [pathlib.Path(path).read_bytes() for path in paths]
 
 
 class Neighbours:

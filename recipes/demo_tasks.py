@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_vit.inspection import task_figures
+from keras_vit_cli import predict_tasks
 from recipes import demo_drawing
 
 # Side of an image in the picture, in inches.
@@ -104,10 +105,9 @@ def _rows(state, found):
     elif "scores" in found:
         rows = zip(found["names"], found["scores"], strict=True)
     elif "classes" in found:
-        present, counts = np.unique(found["classes"], return_counts=True)
-        names = state.class_names
-        labels = [str(i) if names is None else names[i] for i in present]
-        rows = zip(labels, counts / found["classes"].size, strict=True)
+        rows = predict_tasks.summary(found, state.class_names)[
+            "classes"
+        ].items()
     else:
         rows = []
     return tuple(sorted(rows, key=lambda row: -row[1]))

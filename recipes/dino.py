@@ -1,13 +1,13 @@
 """Self-distillation (DINO, 2104.14294; DINOv2), of recipes.unlabelled."""
 
-import csv
 import dataclasses
 import math
 
 import keras
 
 from keras_vit import data, training
-from recipes import inputs, method, scored, training_step
+from recipes import fields, inputs, method, scored, training_step
+from recipes import workdir as workdirs
 
 # Measures that fall to 0 when a teacher collapses, and below which share of
 # their highest value so far a line is printed.
@@ -78,7 +78,6 @@ def objective(config, info) -> training_step.Objective:
             local_size(config, model) if config.dino.num_local else None,
         ),
         loss=None,
-        metrics=[],
         include_top=False,
         best_by="loss",
     )
@@ -86,12 +85,10 @@ def objective(config, info) -> training_step.Objective:
 
 def settings(config, total_steps: int) -> training.DINO:
     """Return the settings of a config, which are checked."""
-    fields = dataclasses.asdict(config.dino)
-    del fields["local_size"]
-    return training.DINO(
-        total_steps=total_steps,
-        **{k: x for k, x in fields.items() if k not in CROPS},
-    )
+    values = dataclasses.asdict(config.dino)
+    for name in ("local_size", *CROPS):
+        del values[name]
+    return training.DINO(total_steps=total_steps, **values)
 
 
 def local_size(config, model: keras.Model) -> tuple[int, int]:
@@ -186,9 +183,7 @@ def check(config) -> None:
             f"model.tune={config.model.tune!r}"
         )
     for name in ("optim.ema_momentum", "data.num_frames"):
-        group, field = name.split(".")
-        value = getattr(getattr(config, group), field)
-        if value:
+        if value := fields.get(config, name):
             raise ValueError(
                 f"`{name}` must be 0 for the objective 'dino'. Received: "
                 f"{name}={value}"
@@ -208,10 +203,8 @@ class NoticeCollapse(keras.callbacks.Callback):
         self.highest: dict[str, float] = {}
 
     def on_train_begin(self, logs=None):
-        if self.log.exists():
-            with open(self.log, newline="", encoding="utf-8") as file:
-                for row in csv.DictReader(file):
-                    self._fallen(row)
+        for row in workdirs.read_log(self.log):
+            self._fallen(row)
 
     def on_epoch_end(self, epoch, logs=None):
         for name, value, highest in self._fallen(logs):

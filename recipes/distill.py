@@ -67,11 +67,7 @@ def check(config: Config) -> None:
     """Refuse what a run with a teacher does not support."""
     checks.check(config)
     own = config.distill
-    if own.method not in METHODS:
-        raise ValueError(
-            f"`distill.method` must be one of {METHODS}. Received: "
-            f"distill.method={own.method!r}"
-        )
+    checks.check_choice("distill.method", own.method, METHODS)
     checks.check_range("distill.weight", own.weight, 0, 1)
     checks.check_range("distill.temperature", own.temperature, 0)
     scored.refuse_unused(config, ("optim.loss", "data.num_frames"), "a student")

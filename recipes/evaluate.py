@@ -56,13 +56,7 @@ OBJECTNET = "objectnet"
 @command.entry
 def main(arguments: list[str]) -> int:
     """Evaluate as the command line asks; return 0."""
-    parser = command.Parser(
-        prog="python -m recipes.evaluate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    _add_arguments(parser)
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     folder = os.path.dirname(options.output or "") or "."
     if not os.path.isdir(folder):  # before hours of work that would be lost
         raise ValueError(
@@ -78,99 +72,56 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-# Name, default and meaning of each option; its type is that of the default.
-OPTIONS = (
-    (
-        "dataset",
-        "imagenet2012",
-        "name of TFDS, folder of images or videos, npz file, digits or "
-        "moving_digits",
-    ),
-    (
-        "split",
-        "",
-        "split of TFDS (test or, without it, validation); else 'train' is what "
-        "runs train on and all others what they hold out",
-    ),
-    (
-        "data_dir",
-        "",
-        "where TFDS keeps data, or the unpacked archive of ObjectNet",
-    ),
-    ("manual_dir", "", "where TFDS finds archives"),
-    (
-        "resize",
-        0,
-        "shorter side in pixels before a central crop; 0 for no crop",
-    ),
-    ("num_frames", 0, "frames of a clip (the model's own)"),
-    ("clips", 1, "clips of each video (1)"),
-    ("crops", 1, "crops of each clip along its longer side (1)"),
-    ("batch_size", 64, "images at a time (64)"),
-)
-FLAGS = (
-    ("try_gcs", "read TFDS from Google Cloud"),
-    ("shuffle_frames", "measure on clips with shuffled frames as well"),
-    ("highest", "take the highest score of the views, not the average"),
-    ("by_index", "match classes by their order, regardless of names"),
-    ("json", "print JSON, no table"),
-)
-
-
-def _add_arguments(parser):
-    parser.add_argument("model", metavar="MODEL")
-    for name, default, meaning in OPTIONS:
-        kind = type(default)
-        if kind is int:
-            kind = command.count if default else command.natural
-        parser.add_argument(
-            f"--{name}", type=kind, default=default, help=meaning
-        )
-    for name, meaning in FLAGS:
-        parser.add_argument(f"--{name}", action="store_true", help=meaning)
-    parser.add_argument(
-        "--eval_fraction",
-        type=float,
-        help="share held out where a set has no part for evaluation (that of "
-        "the run of MODEL on this data set, or 0.2)",
+def _parser():
+    parser = command.Parser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--split_seed",
-        type=command.natural,
-        help="seed of drawing the held-out part (that of the run, or 0)",
-    )
-    parser.add_argument(
-        "--seed", type=command.natural, help="seed of --shuffle_frames (0)"
-    )
-    parser.add_argument(
-        "--frame_step",
-        type=command.natural,
-        help="frames of a video between those of a clip (that of the run of "
-        "MODEL); 0 takes the middle of as many segments of the video",
-    )
-    parser.add_argument(
-        "--frame_rate",
-        type=float,
-        help="frames per second of --frame_step (that of the run of MODEL, or "
-        "0, each file's own)",
-    )
-    parser.add_argument(
-        "--output", metavar="RESULTS.json", help="write JSON to a file as well"
-    )
+    add, count, natural = parser.add_argument, command.count, command.natural
+    add("model", metavar="MODEL")
+    named = "name of TFDS, folder of images or videos, npz file, digits or "
+    add("--dataset", default="imagenet2012", help=f"{named}moving_digits")
+    split = "split of TFDS (test or, without it, validation); else 'train' is "
+    split += "what runs train on and all others what they hold out"
+    add("--split", default="", help=split)
+    place = "where TFDS keeps data, or the unpacked archive of ObjectNet"
+    add("--data_dir", default="", help=place)
+    add("--manual_dir", default="", help="where TFDS finds archives")
+    resize = "shorter side in pixels before a central crop; 0 for no crop"
+    add("--resize", type=natural, default=0, help=resize)
+    frames = "frames of a clip (the model's own)"
+    add("--num_frames", type=natural, default=0, help=frames)
+    add("--clips", type=count, default=1, help="clips of each video (1)")
+    crops = "crops of each clip along its longer side (1)"
+    add("--crops", type=count, default=1, help=crops)
+    add("--batch_size", type=count, default=64, help="images at a time (64)")
+    for name, meaning in (
+        ("try_gcs", "read TFDS from Google Cloud"),
+        ("shuffle_frames", "measure on clips with shuffled frames as well"),
+        ("highest", "take the highest score of the views, not the average"),
+        ("by_index", "match classes by their order, regardless of names"),
+        ("json", "print JSON, no table"),
+    ):
+        add(f"--{name}", action="store_true", help=meaning)
+    share = "share held out where a set has no part for evaluation (that of "
+    share += "the run of MODEL on this data set, or 0.2)"
+    add("--eval_fraction", type=float, help=share)
+    split_seed = "seed of drawing the held-out part (that of the run, or 0)"
+    add("--split_seed", type=natural, help=split_seed)
+    add("--seed", type=natural, help="seed of --shuffle_frames (0)")
+    step = "frames of a video between those of a clip (that of the run of "
+    step += "MODEL); 0 takes the middle of as many segments of the video"
+    add("--frame_step", type=natural, help=step)
+    rate = "frames per second of --frame_step (that of the run of MODEL, or 0, "
+    add("--frame_rate", type=float, help=f"{rate}each file's own)")
+    output = "write JSON to a file as well"
+    add("--output", metavar="RESULTS.json", help=output)
+    return parser
 
 
 def _evaluate(options):
     model = predict.load(options.model)
-    if (
-        isinstance(model.output_shape, dict)  # boxes and so on
-        or len(model.output_shape) != 2
-        or not any(layer.name == "head" for layer in model.layers)
-    ):
-        raise ValueError(
-            "MODEL must be a classifier of keras_vit, with a layer `head`. "
-            f"Received: {options.model!r}, with output shape "
-            f"{model.output_shape}"
-        )
+    predict.check_classifier(options.model, model)
     predict.check_pixels(options.model, model)
     # Derived from the loss, which a reordered model does not have.
     activation = savedmodel.activation_of(model)
@@ -198,27 +149,30 @@ def _evaluate(options):
         model, source, num_frames, activation, options
     )
     if source.multi_label:
-        results = _measure_multi_label(model, batches, source, matched, options)
-        return results | dict(overlap=overlap)
-    found = _measure(model, batches, num_classes, activation, counts_as)
+        best, found = None, _measure_multi_label(model, batches)
+    else:
+        best, found = _measure(
+            model, batches, num_classes, activation, counts_as
+        )
     results = dict(
         model=options.model,
         dataset=source.name,
-        images=found["images"],
+        images=found.pop("images"),
         kind="videos" if source.is_video else "images",
         classes=matched,
-        **{name: found[name] for name in ("top_1", "top_5", "loss")},
+        **found,
         overlap=overlap,
-        loss_note="of the first of the classes that are right"
-        if counts_as is not None
-        else _loss_note(options.model),
     )
+    if counts_as is not None:
+        results["loss_note"] = "of the first of the classes that are right"
+    elif not source.multi_label:
+        results["loss_note"] = _loss_note(options.model)
     if options.shuffle_frames:
         shuffled = data.shuffle_frames(batches, options.seed or 0)
-        again = _measure(model, shuffled, num_classes, activation)
+        _, again = _measure(model, shuffled, num_classes, activation)
         results["shuffled_top_1"] = again["top_1"]
-    if real_labels is not None:
-        real, counted = evaluation.real_accuracy(found["best"], real_labels)
+    if best is not None and real_labels is not None:
+        real, counted = evaluation.real_accuracy(best, real_labels)
         results |= dict(real=real, real_images=counted)
     return results
 
@@ -249,16 +203,12 @@ def _loss_note(model):
     return f"metrics.csv has it with label_smoothing={smoothing:g}"
 
 
-def _measure_multi_label(model, batches, source, matched, options):
+def _measure_multi_label(model, batches):
     """Return the metrics of images with several labels."""
     scores, targets = evaluation.scores_and_targets(model, batches)
     mean, of_classes = evaluation.mean_average_precision(scores, targets)
     return dict(
-        model=options.model,
-        dataset=source.name,
         images=len(scores),
-        kind="videos" if source.is_video else "images",
-        classes=matched,
         precision_at_1=evaluation.precision_at_1(scores, targets),
         mean_average_precision=mean,
         classes_with_images=int(np.isfinite(of_classes).sum()),
@@ -266,7 +216,7 @@ def _measure_multi_label(model, batches, source, matched, options):
 
 
 def _measure(model, batches, num_classes, activation, counts_as=None):
-    """Return the accuracies and loss of the model, and its predictions.
+    """Return the model's predictions, and its accuracies and loss.
 
     `counts_as` gives the class that each class counts as.
     """
@@ -277,8 +227,7 @@ def _measure(model, batches, num_classes, activation, counts_as=None):
         from_logits=activation != "none",
     )
     right = (best if counts_as is None else counts_as[best]) == labels[:, None]
-    return dict(
-        best=best[:, 0],
+    return best[:, 0], dict(
         images=len(labels),
         top_1=float(right[:, 0].mean()),
         top_5=float(right.any(axis=1).mean()),

@@ -1,22 +1,12 @@
 """The config of all recipes that train, by subject."""
 
 import dataclasses
+import typing
 
 from keras_vit import data
 from recipes.architecture import Architecture
 
-# Fields that specify where a run takes place, not what it computes: they may
-# differ when it resumes.
-RUNTIME_FIELDS = (
-    "data.cache",
-    "run.cluster",
-    "run.devices",
-    "run.keep_checkpoints",
-    "run.model_parallel",
-    "run.restart",
-    "run.steps_per_execution",
-    "run.strategy",
-)
+_Extended = typing.TypeVar("_Extended")
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -311,6 +301,28 @@ class Config:
     evaluation: Evaluation = dataclasses.field(default_factory=Evaluation)
     run: Run = dataclasses.field(default_factory=Run)
     seed: int = 0
+
+
+def small_images(dataset: str) -> Data:
+    """Return a data set for a model that is trained from scratch in minutes."""
+    return Data(
+        dataset=dataset,
+        crop="pad",
+        flip=dataset != "digits",  # a mirrored 2 is not a 2
+        batch_size=64,
+    )
+
+
+def extended(config: Config, kind: type[_Extended], **further) -> _Extended:
+    """Return a config of a class that extends that of another.
+
+    Args:
+        config: Gives the groups of fields that both have.
+        kind: The class.
+        **further: Groups that it has besides, where not the default.
+    """
+    names = [field.name for field in dataclasses.fields(config)]
+    return kind(**{name: getattr(config, name) for name in names}, **further)
 
 
 def model_and_dataset(arguments: str, file: str, such_as: str) -> list[str]:

@@ -8,6 +8,19 @@ import dataclasses
 import operator
 from collections.abc import Iterable, Mapping
 
+# Fields, and groups of them, that specify where a run takes place, not what it
+# computes: they may differ when it resumes.
+RUNTIME = (
+    "data.cache",
+    "run.cluster",
+    "run.devices",
+    "run.keep_checkpoints",
+    "run.model_parallel",
+    "run.restart",
+    "run.steps_per_execution",
+    "run.strategy",
+)
+
 # Version 0.2 had flat configs: its names, by where they are now.
 _MOVED = {
     "model": "architecture weights tune lora_rank head_bias dtype_policy remat "
@@ -85,6 +98,11 @@ def flat(tree: Mapping, prefix: str = "") -> dict:
         else:
             values[prefix + name] = value
     return values
+
+
+def is_of(path: str, names: Iterable[str]) -> bool:
+    """Return whether a field is one of some, or in a group of them."""
+    return any(f"{path}.".startswith(f"{name}.") for name in names)
 
 
 def get(config, path: str):

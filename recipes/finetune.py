@@ -96,9 +96,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         train, evaluation = images.train, images.evaluation
         batches = inputs.pipelines(config, images.info, train, evaluation)
         with inputs.naming_broken_files(train, evaluation):
-            if finished:
-                workdirs.say_finished(workdir, devices)
-            else:
+            if not finished:
                 _train(config, workdir, devices, images, batches)
             results = fitting.results(
                 workdirs.read_log(workdir / "metrics.csv")

@@ -17,6 +17,7 @@ from recipes import (
     console,
     experiment,
     fewshot,
+    fields,
     inputs,
     training_step,
 )
@@ -43,7 +44,7 @@ def set_up(config: experiment.Config) -> distribution.Devices:
 
 @contextlib.contextmanager
 def opened(config: experiment.Config, workdir: pathlib.Path):
-    """Yield the devices of a run, and whether it has finished.
+    """Yield the devices of a run, and whether it has finished, which it says.
 
     No other run may write to the workdir before the context is left.
 
@@ -53,11 +54,11 @@ def opened(config: experiment.Config, workdir: pathlib.Path):
     """
     devices = set_up(config)
     with workdirs.lock(workdir, devices):
-        workdirs.refuse_other_config(
-            workdir, config, free=experiment.RUNTIME_FIELDS
-        )
+        workdirs.refuse_other_config(workdir, config, free=fields.RUNTIME)
         finished = workdirs.is_finished(workdir, devices)
-        if not finished:
+        if finished:
+            workdirs.say_finished(workdir, devices)
+        else:
             inputs.check_weights(config.model)
         yield devices, finished
 
@@ -267,8 +268,7 @@ def _best(rows, best_by):
 
 
 def _is_better(value, best, best_by):
-    """Whether a loss improved by more than rounding, which depends on
-    devices."""
+    """Whether a loss improved by more than rounding, which devices change."""
     gain = best - value if best_by == "loss" else value - best
     return gain > 1e-6
 

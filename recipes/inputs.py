@@ -176,11 +176,6 @@ def describe(
     )
 
 
-def origin(weights: str) -> str:
-    """Return "from scratch (no weights)", or "from" and the weights."""
-    return f"from {weights}" if weights else "from scratch (no weights)"
-
-
 def left_out(train: data.Source, evaluation: data.Source) -> tuple[str, dict]:
     """Describe which files of a folder are not used.
 
@@ -351,10 +346,9 @@ def num_frames(model: keras.Model, source: data.Source, asked: int = 0) -> int:
 
 def frames_of(config) -> int:
     """Return the frames of a clip: as asked, the model's own, or 16."""
-    shapes = {}
-    for family in families.FAMILIES.values():
-        shapes |= family.input_shapes
-    of_model = shapes.get(config.model.name, ())
+    name = config.model.name
+    family = families.of(name)
+    of_model = family.input_shapes.get(name, ()) if family else ()
     own = of_model[0] if len(of_model) == 4 else NUM_FRAMES
     return config.data.num_frames or own
 
@@ -399,9 +393,7 @@ def image_size(config, source) -> tuple[int, int]:
 
 def _round_to_patches(config):
     """Return a function that rounds a side up to patches of a named model."""
-    sizes = {}
-    for family in families.FAMILIES.values():
-        sizes |= family.variants.get(config.model.name, {})
+    sizes = families.sizes_of(config.model.name)
     patch = config.model.architecture.patch_size or sizes.get("patch_size", 1)
 
     def fit(side):

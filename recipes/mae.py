@@ -56,7 +56,6 @@ def objective(config, info) -> training_step.Objective:
     return training_step.Objective(
         predictor=predictor,
         loss=training.OutputLoss(),
-        metrics=[],
         include_top=False,
         best_by="loss",
     )

@@ -1,6 +1,7 @@
 """What the paper claims, judged by the runs of recipes.miniature."""
 
 import numpy as np
+from scipy import stats
 
 from recipes import paper_tables, uncertainty
 
@@ -73,7 +74,7 @@ def _positions(results):
 
 def _distances(results):
     means = [float(np.mean(heads)) for heads in results["distances"]]
-    grows = rank_correlation(np.array(means), np.arange(len(means)))
+    grows = stats.spearmanr(means, range(len(means))).statistic
     listed = ", ".join(f"{mean:.1f}" for mean in means)
     lowest = " and ".join(f"{head:.1f}" for head in results["distances"][0])
     uniform = results["uniform_distance"]
@@ -157,19 +158,3 @@ def _listed(results, one, other):
         f"{difference:+.1%} +- {twice / 2:.1%} with {size:,} images"
         for size, difference, twice in _differences(results, one, other)
     )
-
-
-def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Return Spearman's coefficient; ties have the mean of their ranks.
-
-    Args:
-        x, y: `[N]`.
-    """
-
-    def ranks(values):
-        _, inverse, counts = np.unique(
-            values, return_inverse=True, return_counts=True
-        )
-        return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-
-    return float(np.corrcoef(ranks(x), ranks(y))[0, 1])

@@ -4,16 +4,13 @@ import pathlib
 
 import keras
 import numpy as np
+from scipy import stats
 
 import keras_vit
 from keras_vit import inspection
 from keras_vit.inspection import pictures
 from recipes import experiment, inputs, miniature_claims, miniature_figures
-from recipes.miniature_claims import (
-    choices_of_sizes,
-    rank_correlation,
-    result_of,
-)
+from recipes.miniature_claims import choices_of_sizes, result_of
 
 NUM_IMAGES = 128  # whose attended distances are averaged, as the paper's
 
@@ -123,7 +120,7 @@ def position_structure(similarity: np.ndarray) -> dict[str, float]:
     best = np.where(others, flat, -np.inf).argmax(axis=1)
     line = (row[:, None] == row) | (column[:, None] == column)
     return dict(
-        correlation=rank_correlation(flat[others], apart[others]),
+        correlation=float(stats.spearmanr(flat[others], apart[others])[0]),
         nearest_adjacent=float(
             np.take_along_axis(adjacent, best[:, None], axis=1).mean()
         ),

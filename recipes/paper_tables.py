@@ -121,25 +121,6 @@ TABLE_6_FIRST_EDITION = (
 )
 # fmt: on
 
-# Their constructors.
-TABLE_6_CONSTRUCTORS = {
-    "ViT-B/32": "ViTB32",
-    "ViT-B/16": "ViTB16",
-    "ViT-L/32": "ViTL32",
-    "ViT-L/16": "ViTL16",
-    "ViT-H/14": "ViTH14",
-    "ResNet50x1": "BiTR50x1",
-    "ResNet50x2": "BiTR50x2",
-    "ResNet101x1": "BiTR101x1",
-    "ResNet152x1": "BiTR152x1",
-    "ResNet152x2": "BiTR152x2",
-    "ResNet200x3": "BiTR200x3",
-    "R50x1+ViT-B/32": "R50ViTB32",
-    "R50x1+ViT-B/16": "R50ViTB16",
-    "R50x1+ViT-L/32": "R50ViTL32",
-    "R50x1+ViT-L/16": "R50ViTL16",
-}
-
 # Position embedding: 5-shot ImageNet accuracy of a ViT-B/16 that adds it once,
 # before the encoder.
 TABLE_8 = {"none": 0.61382, "1-D": 0.64206, "2-D": 0.64001, "relative": 0.64032}

@@ -6,7 +6,6 @@ if __name__ == "__main__":  # before the imports, which take seconds
     start.main("recipes.study")
 
 import dataclasses
-import json
 import math
 import pathlib
 
@@ -219,7 +218,7 @@ def _train(config, configs, workdir):
                     name=variant.name,
                     line=variant.line,
                     x=results[0].get("dataset", variant.x),
-                    train_images=_derived(folder)["train_images"],
+                    train_images=workdirs.read_derived(folder)["train_images"],
                     eval_images=results[0]["eval_images"],
                     macs=macs,
                     accuracy=float(np.mean(accuracies)),
@@ -269,7 +268,7 @@ def _result(config, folder, report):
         dataset = pathlib.Path(config.evaluation.fewshot_dataset).name
         name = f"{dataset}/{config.evaluation.fewshot_shots[0]}-shot"
     rows = workdirs.read_log(folder / "metrics.csv")
-    derived = _derived(folder)
+    derived = workdirs.read_derived(folder)
     examples = derived["train_images"] * config.data.repeats
     per_epoch = examples / config.data.batch_size
     curve = [
@@ -289,10 +288,6 @@ def _result(config, folder, report):
         )
         eval_images = min(fewshot.MAX_TEST_IMAGES, test.num_examples)
     return dict(accuracy=accuracy, curve=curve, eval_images=eval_images)
-
-
-def _derived(folder):
-    return json.loads((folder / "config.json").read_text())["derived"]
 
 
 def _macs(folder):
@@ -343,14 +338,7 @@ def _check(config):
             "recipes/configs/study.py:figure_8,digits. Received: "
             f"variants={names}"
         )
-    for name, choices in (
-        ("report", REPORTS),
-        ("figure", study_figures.KINDS),
-        ("x", ("", "compute", "train_images")),
-    ):
-        value = getattr(config, name)
-        if value not in choices:
-            raise ValueError(
-                f"`{name}` must be one of {choices}. Received: {name}={value!r}"
-            )
+    checks.check_choice("report", config.report, REPORTS)
+    checks.check_choice("figure", config.figure, study_figures.KINDS)
+    checks.check_choice("x", config.x, ("", "compute", "train_images"))
     checks.check_range("num_seeds", config.num_seeds, 1)

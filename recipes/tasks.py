@@ -159,9 +159,7 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
         described = scored.described(train, evaluated)
         workdirs.refuse_other_data(workdir, described)
         batches = pipelines(config, info, train, evaluated)
-        if finished:
-            workdirs.say_finished(workdir, devices)
-        else:
+        if not finished:
             with _naming_wrong_examples():
                 _train(
                     *(config, workdir, devices, info),
@@ -197,11 +195,7 @@ def check(config: Config) -> None:
     """Refuse a head of another task, and what tasks do not support."""
     checks.check(config)
     task = config.task
-    if task.name not in HEADS:
-        raise ValueError(
-            f"`task.name` must be one of {tuple(HEADS)}. Received: "
-            f"task.name={task.name!r}"
-        )
+    checks.check_choice("task.name", task.name, tuple(HEADS))
     if task.num_queries < 1 or not 0 <= task.colours < 1:
         raise ValueError(
             "`task.num_queries` must be at least 1 and `task.colours` in "
@@ -246,11 +240,7 @@ def check(config: Config) -> None:
 
 def _check_eval_view(config):
     view, name = config.task.eval_view, config.task.name
-    if view not in EVAL_VIEWS:
-        raise ValueError(
-            f"`task.eval_view` must be one of {EVAL_VIEWS}. Received: "
-            f"task.eval_view={view!r}"
-        )
+    checks.check_choice("task.eval_view", view, EVAL_VIEWS)
     wrong = view != "stretched" and _head(config) != "eomt"
     if view == "windows":
         size = config.data.image_size
@@ -373,15 +363,13 @@ def objective(
 ) -> training_step.Objective:
     """Return the head and the loss of a task."""
     task, name = config.task, _head(config)
-    if name in ("yolos", "eomt"):
-        make = functools.partial(
-            getattr(heads, name),
-            class_names=class_names,
-            auxiliary_blocks=task.auxiliary_blocks,
-        )
+    options: dict = {}
+    if task.name != "depth":
+        options["class_names"] = class_names
+    if name in SETS:
+        options["auxiliary_blocks"] = task.auxiliary_blocks
     if name == "yolos":
-        make = functools.partial(
-            make,
+        options |= dict(
             num_detection_tokens=task.num_queries,
             mid_positions=task.mid_positions,
             anchors=task.anchors,
@@ -391,8 +379,7 @@ def objective(
             no_object_weight=task.no_object_weight
         )
     elif name == "eomt":
-        make = functools.partial(
-            make,
+        options |= dict(
             num_queries=task.num_queries,
             num_blocks=task.num_blocks,
             kind=KINDS[task.name],
@@ -402,33 +389,24 @@ def objective(
             num_points=task.num_points,
             seed=config.seed,
         )
+    elif task.name == "depth":
+        loss = training.MetricDepthLoss()
+    elif task.name == "actions":
+        loss = training.ActionLoss()
     else:
-        options: dict = {}
-        if name == "dpt" and task.head_width:
-            options["fusion_size"] = task.head_width
-            options["neck_sizes"] = (task.head_width,) * 4
-        if task.name == "depth":
-            loss = training.MetricDepthLoss()
-        elif task.name == "actions":
-            loss = training.ActionLoss()
-            options["class_names"] = class_names
-        else:
-            loss = training.PixelCrossentropy()
-            options["class_names"] = class_names
-        make = functools.partial(getattr(heads, name), **options)
+        loss = training.PixelCrossentropy()
+    if name == "dpt" and task.head_width:
+        options["fusion_size"] = task.head_width
+        options["neck_sizes"] = (task.head_width,) * 4
     return training_step.Objective(
-        predictor=heads.mask_attention if task.masked_attention else _copy,
         loss=loss,
-        metrics=[],
+        predictor=heads.mask_attention
+        if task.masked_attention
+        else training_step.second,
         include_top=False,
         best_by=BEST_BY[task.name],
-        add_head=make,
+        add_head=functools.partial(getattr(heads, name), **options),
     )
-
-
-def _copy(model):
-    """Return a second model, since the saved model has no optimizer."""
-    return keras.Model(model.input, model.output, name=model.name)
 
 
 def _train(config, workdir, devices, info, sources, described):

@@ -11,7 +11,7 @@ import keras
 
 import keras_vit
 from keras_vit import evaluation, training
-from keras_vit.models.families import FAMILIES
+from keras_vit.models import families
 from recipes import choices
 from recipes.experiment import Config
 from recipes.inputs import DatasetInfo
@@ -20,15 +20,20 @@ from recipes.inputs import DatasetInfo
 SMALL_BATCH = 64
 
 
+def second(model: keras.Model) -> keras.Model:
+    """Return another model of the same variables, for the optimizer."""
+    return keras.Model(model.input, model.output, name=model.name)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Objective:
     """A training objective.
 
     Attributes:
-        predictor: Returns the model to train, given the model that is saved,
-            whose layers it shares.
         loss: Loss of the predictor's output; None if the predictor has its
             own.
+        predictor: Returns the model to train, given the model that is saved,
+            whose layers it shares; the saved model has no optimizer.
         metrics: Weighted metrics of the predictor's output.
         include_top: Whether the output of the saved model is class scores.
         best_by: Metric of the best evaluation: the highest "accuracy" or the
@@ -37,9 +42,11 @@ class Objective:
             the backbone itself.
     """
 
-    predictor: Callable[[keras.Model], keras.Model]
     loss: keras.losses.Loss | training.TaskLoss | None
-    metrics: list[keras.metrics.Metric]
+    predictor: Callable[[keras.Model], keras.Model] = second
+    metrics: list[keras.metrics.Metric] = dataclasses.field(
+        default_factory=list
+    )
     include_top: bool = True
     best_by: str = "accuracy"
     add_head: Callable[[keras.Model], keras.Model] | None = None
@@ -91,13 +98,11 @@ def build(
     objective = objective or _classification(config, info)
     model_arguments = _model_arguments(config, info.image_size)
     # A model of images is applied to each frame of a clip.
-    by_frame = info.num_frames and not _takes_video(config.model.name)
+    family = families.of(config.model.name)
+    by_frame = info.num_frames and not (family and family.takes_video)
     options = {}
-    if (
-        objective.add_head
-        and config.model.weights
-        and (config.model.architecture.patch_size)
-    ):
+    patch_size = config.model.architecture.patch_size
+    if objective.add_head and config.model.weights and patch_size:
         options["resize_patches"] = True
     model = getattr(keras_vit, config.model.name)(
         weights=config.model.weights or None,
@@ -183,23 +188,13 @@ def steps_of(config: Config, info: DatasetInfo) -> tuple[int, int]:
     return total_steps, min(each, total_steps)
 
 
-def _takes_video(name):
-    """Return whether a constructor makes models of videos."""
-    return any(
-        family.takes_video and name in (family.title, *family.variants)
-        for family in FAMILIES.values()
-    )
-
-
 def _model_arguments(config, image_size):
-    """Return the arguments of the constructor that describe the
-    architecture."""
+    """Return the constructor's arguments that describe the architecture."""
     arguments = dataclasses.asdict(config.model.architecture)
     arguments = {name: value for name, value in arguments.items() if value}
-    family = {family.title: family for family in FAMILIES.values()}.get(
-        config.model.name
-    )
-    if family is None or config.model.weights:
+    name = config.model.name
+    family = families.of(name)
+    if family is None or family.title != name or config.model.weights:
         return arguments
     arguments = family.small | arguments
     fields = [field.name for field in dataclasses.fields(family.config)]
@@ -217,8 +212,7 @@ def _model_arguments(config, image_size):
 
 
 def _steps_per_execution(config, kind, total_steps, eval_every):
-    """Return the steps in one call to the device; stops are between two
-    calls."""
+    """Return the steps in one call to the device, between which it stops."""
     common = math.gcd(total_steps, eval_every, config.run.checkpoint_every)
     asked = config.run.steps_per_execution
     if asked:
@@ -345,11 +339,6 @@ def _classification(config, info):
             from_logits=True, label_smoothing=config.optim.label_smoothing
         )
     return Objective(
-        # A second model of the same variables, since the saved model has no
-        # optimizer.
-        predictor=lambda model: keras.Model(
-            model.input, model.output, name=model.name
-        ),
         loss=loss,
         metrics=[
             # With several labels, how often the first prediction is one of

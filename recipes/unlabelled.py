@@ -111,9 +111,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     workdir = workdirs.path_of(workdir or f"{name}-{config.objective}")
     check(config)
     with fitting.opened(config, workdir) as (devices, finished):
-        if finished:
-            workdirs.say_finished(workdir, devices)
-        else:
+        if not finished:
             _train(config, workdir, devices)
         log = workdir / "metrics.csv"
         results = fitting.results(workdirs.read_log(log), "loss")
@@ -126,11 +124,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
 def check(config: Config) -> None:
     """Refuse an unknown objective, and what it does not support."""
     checks.check(config)
-    if config.objective not in METHODS:
-        raise ValueError(
-            f"`objective` must be one of {tuple(METHODS)}. Received: "
-            f"objective={config.objective!r}"
-        )
+    checks.check_choice("objective", config.objective, tuple(METHODS))
     scored.refuse_unused(config, UNUSED, "training without labels")
     METHODS[config.objective].check(config)
 
@@ -194,15 +188,10 @@ def _report(config, workdir, results):
         )
         step = results[f"{prefix}step"]
         print(f"{title} evaluation (step {step}): {values}.")
-    measured = {
-        name: float(value)
-        for name, value in workdirs.read_log(workdir / "metrics.csv")[
-            -1
-        ].items()
-        if name.endswith(("/knn", "/linear"))
-    }
-    for name, accuracy in measured.items():
-        print(f"Frozen representation, {name}: {accuracy:.2%} right.")
+    *_, last = workdirs.read_log(workdir / "metrics.csv")
+    for name, value in last.items():
+        if name.endswith(("/knn", "/linear")):
+            print(f"Frozen representation, {name}: {float(value):.2%} right.")
     command = ["python", "-m", "recipes.finetune"]
     command.append(f"--config.data.dataset={config.data.dataset}")
     if any(size := config.data.image_size):

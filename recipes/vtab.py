@@ -159,7 +159,7 @@ def _select(candidates, workdir, devices, tasks):
 
 def _run_tasks(run, workdir, devices, tasks):
     """Fine-tune on the tasks that are not finished; return all results."""
-    workdirs.refuse_other_config(workdir, run, free=experiment.RUNTIME_FIELDS)
+    workdirs.refuse_other_config(workdir, run, free=fields.RUNTIME)
     accuracies = _accuracies(workdir)
     if devices.is_main:
         workdirs.write_config(workdir, run, {"tasks": tasks})
@@ -174,9 +174,8 @@ def _run_tasks(run, workdir, devices, tasks):
         results = finetune.run(config_of(run, task), str(workdir / task))
         accuracies[task] = results["accuracy"]
         if devices.is_main:
-            _write(workdir, accuracies)
-    if devices.is_main:
-        _write(workdir, accuracies)
+            so_far = _results(accuracies)
+            workdirs.write_json(workdir / "results.json", so_far)
     return _results(accuracies)
 
 
@@ -187,10 +186,6 @@ def _accuracies(workdir):
     except FileNotFoundError:
         return {}
     return content["accuracies"]
-
-
-def _write(workdir, accuracies):
-    workdirs.write_json(workdir / "results.json", _results(accuracies))
 
 
 def _results(accuracies):

@@ -97,8 +97,7 @@ def lock(
 def refuse_other_config(
     workdir: pathlib.Path, config, free: tuple[str, ...] = ()
 ) -> bool:
-    """Refuse a config that differs from the one with which the workdir was
-    begun.
+    """Refuse a config that differs from the one a workdir was begun with.
 
     Args:
         free: Paths of the fields, and groups of them, that may differ.
@@ -128,7 +127,7 @@ def refuse_other_config(
         for path in dict.fromkeys((*there, *here))
         if there.get(path) != here.get(path)
         and (path in here or there[path] not in (0, "", []))  # one that is gone
-        and not any(f"{path}.".startswith(f"{each}.") for each in free)
+        and not fields.is_of(path, free)
     ]
     if difference:
         raise ValueError(
@@ -308,8 +307,7 @@ def _lock(workdir, argument="workdir"):
 
 
 def _unlock(workdir, descriptor):
-    """Remove the file before unlocking: a process that has opened it
-    retries."""
+    """Remove the file, then unlock: a process that has opened it retries."""
     (workdir / LOCK).unlink(missing_ok=True)
     os.close(descriptor)
     with contextlib.suppress(OSError):
@@ -334,6 +332,5 @@ def _replace(path, text):
 
 
 def _as_json(config):
-    """Return the config as JSON reads it back, with lists instead of
-    tuples."""
+    """Return the config as JSON reads it back, with lists for tuples."""
     return json.loads(json.dumps(dataclasses.asdict(config)))

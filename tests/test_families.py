@@ -125,3 +125,14 @@ def test_a_field_is_of_one_type_in_all_families():
             kind = str if isinstance(first, str) else kind
             found.setdefault(name, set()).add(kind)
     assert [name for name, kinds in found.items() if len(kinds) > 1] == []
+
+
+def test_a_constructor_has_a_family_and_sizes():
+    for family in families.FAMILIES.values():
+        assert families.of(family.title) is family
+        assert families.sizes_of(family.title) == {}
+        for name, sizes in family.variants.items():
+            assert families.of(name) is family
+            assert families.sizes_of(name) == sizes
+    assert families.of("ResNet50") is None
+    assert families.sizes_of("ResNet50") == {}

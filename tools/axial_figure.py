@@ -14,7 +14,6 @@ reaches this bound, and models with small matrix products are further from it
 than others.
 """
 
-import argparse
 import functools
 import sys
 
@@ -22,19 +21,18 @@ from keras_vit_cli import command
 from tools import cost_figure, counts
 from tools.plan_tpu import compiler, slices
 
-# Name in the figure, constructor and its arguments.
-MODELS = (
-    ("AxialResNet-50", "AxialResNet50", {}),
-    ("Axial-ViT-B/32", "AxialViTB32", {}),
-    ("Axial-ViT-B/16", "AxialViTB16", {}),
-    ("ViT-B/32", "ViTB32", {}),
-    ("ViT-B/16", "ViTB16", {}),
-    (
-        "ResNet50",
+# Name in the figure -> constructor and its arguments.
+MODELS: dict[str, tuple[str, dict]] = {
+    "AxialResNet-50": ("AxialResNet50", {}),
+    "Axial-ViT-B/32": ("AxialViTB32", {}),
+    "Axial-ViT-B/16": ("AxialViTB16", {}),
+    "ViT-B/32": ("ViTB32", {}),
+    "ViT-B/16": ("ViTB16", {}),
+    "ResNet50": (
         "BiTR50x1",
         dict(activation_order="post_activation", numerics="authors"),
     ),
-)
+}
 EPOCHS = 7  # on JFT-300M
 BATCHES = (1, 8, 64, 128, 512)
 
@@ -47,15 +45,18 @@ def main(arguments: list[str]) -> int:
     add("slice", nargs="?", default="v3-8")
     add("--image_size", type=command.count, default=224)
     each = "images on each device, such as 8,64"
-    add("--batches", type=_numbers, default=BATCHES, help=each)
-    add("--models", type=_models, default=MODELS, help="such as ViT-B/16")
+    numbers = command.several(command.count)
+    add("--batches", type=numbers, default=BATCHES, help=each)
+    names = command.several(known=MODELS)
+    add("--models", type=names, default=[*MODELS], help="such as ViT-B/16")
     flags = parser.parse_args(arguments)
     tpu = slices.find(flags.slice)
     slices.prepare(tpu)
-    names = ("", "parameters", "MACs", "exaFLOPs", "img/s/core", "batch", "by")
-    print("".join(f"{name:>15}" for name in names))
-    for name, constructor, given in flags.models:
-        cells = costs(constructor, given, tpu, flags.image_size, flags.batches)
+    header = ("", "parameters", "MACs", "exaFLOPs", "img/s/core", "batch", "by")
+    print("".join(f"{name:>15}" for name in header))
+    batches = tuple(sorted(flags.batches))
+    for name in flags.models:
+        cells = costs(*MODELS[name], tpu, flags.image_size, batches)
         print("".join(f"{cell:>15}" for cell in (name, *cells)), flush=True)
     return 0
 
@@ -113,20 +114,6 @@ def fastest(
             f"--batches must have one that fits {tpu.name}. Received: {batches}"
         )
     return max(found)
-
-
-def _models(text):
-    found = {model[0]: model for model in MODELS}
-    unknown = sorted(set(text.split(",")) - set(found))
-    if unknown:
-        raise argparse.ArgumentTypeError(
-            f"names of {', '.join(found)}; not {', '.join(unknown)}"
-        )
-    return tuple(found[name] for name in text.split(","))
-
-
-def _numbers(text):
-    return tuple(sorted(command.count(number) for number in text.split(",")))
 
 
 if __name__ == "__main__":

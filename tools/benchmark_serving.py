@@ -123,9 +123,7 @@ def _latency(loaded, options):
 
 
 def _graphs():
-    """Return the number of TensorFlow's functions: a retracing would add
-    one.
-    """
+    """Return the number of TensorFlow's functions: each tracing adds one."""
     from tensorflow.python.eager import context
 
     return len(context.context().list_function_names())

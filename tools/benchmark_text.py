@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import keras
 import numpy as np
@@ -24,10 +24,10 @@ from keras_vit_cli import command
 from tools.benchmark import implementations, measure
 
 LIBRARIES = ("keras_vit", "keras_hub", "transformers")
-_BASE: dict[str, Any] = dict(width=768, layers=12, heads=12, mlp=3072)
-_SMALL: dict[str, Any] = dict(width=512, layers=12, heads=8, mlp=2048)
+# Width, blocks, heads, and width of the MLP.
+_BASE, _SMALL = (768, 12, 12, 3072), (512, 12, 8, 2048)
 # Model -> pixels of a patch, tokens, vocabulary, and the size of its text
-# tower.
+# tower; that of the image tower is _BASE.
 MODELS: dict[str, tuple] = {
     "CLIPB32": (32, 77, 49_408, _SMALL),
     "SigLIPB16": (16, 64, 32_000, _BASE),
@@ -115,19 +115,23 @@ def call(
     return functools.partial(made.predict_on_batch, inputs)
 
 
+def _sizes(model, tower, *names):
+    """Return the size of a tower, by what a library calls its four parts."""
+    size = _BASE if tower == "image" else MODELS[model][-1]
+    return dict(zip(names, size, strict=True))
+
+
 def _ours(model, tower, side):
-    _, length, vocab_size, size = MODELS[model]
+    _, length, vocab_size, (width, *_) = MODELS[model]
     kind: Literal["clip", "siglip"] = "clip" if model == "CLIPB32" else "siglip"
     if tower == "text":
+        names = ("hidden_size", "num_layers", "num_heads", "mlp_dim")
         return keras_vit.text.text_tower(
             kind,
             vocab_size=vocab_size,
             context_length=length,
-            hidden_size=size["width"],
-            num_layers=size["layers"],
-            num_heads=size["heads"],
-            mlp_dim=size["mlp"],
-            embedding_size=size["width"],
+            embedding_size=width,
+            **_sizes(model, tower, *names),
         )
     return getattr(keras_vit, model)(
         input_shape=(side, side, 3),
@@ -140,22 +144,14 @@ def _ours(model, tower, side):
 def _of_hub(model, tower, side):
     import keras_hub
 
-    patch, length, vocab_size, size = MODELS[model]
-    size = _BASE if tower == "image" else size
-    arguments = dict(
-        hidden_dim=size["width"],
-        num_layers=size["layers"],
-        num_heads=size["heads"],
-        intermediate_dim=size["mlp"],
-    )
+    patch, length, vocab_size, (width, *_) = MODELS[model]
+    names = ("hidden_dim", "num_layers", "num_heads", "intermediate_dim")
+    arguments = _sizes(model, tower, *names)
     if tower == "image":
         arguments |= dict(patch_size=patch, image_shape=(side, side, 3))
     else:
-        arguments |= dict(
-            vocabulary_size=vocab_size,
-            embedding_dim=size["width"],
-            max_sequence_length=length,
-        )
+        arguments |= dict(vocabulary_size=vocab_size, embedding_dim=width)
+        arguments["max_sequence_length"] = length
     kind = "CLIP" if model == "CLIPB32" else "SigLIP"
     kind += "VisionEncoder" if tower == "image" else "TextEncoder"
     return getattr(keras_hub.models, kind)(**arguments)
@@ -164,15 +160,10 @@ def _of_hub(model, tower, side):
 def _theirs(model, tower, side):
     import transformers
 
-    patch, length, vocab_size, size = MODELS[model]
-    size = _BASE if tower == "image" else size
-    arguments = dict(
-        hidden_size=size["width"],
-        num_hidden_layers=size["layers"],
-        num_attention_heads=size["heads"],
-        intermediate_size=size["mlp"],
-        projection_dim=512,
-    )
+    patch, length, vocab_size, _ = MODELS[model]
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads")
+    arguments = _sizes(model, tower, *names, "intermediate_size")
+    arguments["projection_dim"] = 512
     if tower == "image":
         arguments |= dict(image_size=side, patch_size=patch)
     else:

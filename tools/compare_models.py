@@ -175,21 +175,16 @@ def cells(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
 
 def slides(table: tuple, rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """Return the header and the lines of one of the slides' tables."""
-    ours = {row.model: row for row in rows}
+    names, lines = cells(rows)
+    ours = {line[0]: line[3:6] + line[7:] for line in lines}
     header = ["model", "top-1 (%)", "top-5 (%)", "published parameters (M)"]
-    header += ["published FLOPs (G)", "parameters (M)", "GMACs"]
-    header += ["activations (M)"]
-    measured = any(row.speed for row in rows)
-    header += ["images/s here"] * measured
-    lines = []
+    header += ["published FLOPs (G)", *names[3:6], *names[7:]]
+    text = []
     for name, constructor, parameters, flops, top1, top5 in table:
-        counted = [""] * (3 + measured)
-        if constructor in ours:
-            counted = cells([ours[constructor]])[1][0]
-            counted = counted[3:6] + counted[7:]
         published = [top1, "" if top5 is None else top5, parameters, flops]
-        lines.append([name, *map(str, published), *counted])
-    return header, lines
+        counted = ours.get(constructor, [""] * len(header[5:]))
+        text.append([name, *map(str, published), *counted])
+    return header, text
 
 
 def formatted(header: list[str], lines: list[list[str]], style: str) -> str:

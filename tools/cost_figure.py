@@ -14,13 +14,12 @@ of its own training.
 
 import collections
 import functools
-import json
 import pathlib
 import statistics
 import sys
 
 from keras_vit_cli import command
-from recipes import fields, paper_tables
+from recipes import paper_tables
 from tools import counts, pictures, runs
 
 JFT_IMAGES = 303_000_000  # section 4.1
@@ -43,8 +42,7 @@ def main(arguments: list[str]) -> int:
     add("workdir", nargs="*", type=pathlib.Path)
     add("--output", default="performance_and_cost.png", type=pathlib.Path)
     flags = parser.parse_args(arguments)
-    found = [run for folder in flags.workdir for run in runs.find(folder)]
-    ours = points_of(found)
+    ours = points_of(runs.find(*flags.workdir))
     print(
         f"{'':<16}{'epochs':>8}{'MACs':>12}{'exaFLOPs':>10}{'paper':>7}"
         f"{'first edition':>24}"
@@ -53,7 +51,7 @@ def main(arguments: list[str]) -> int:
     for (name, epochs, *accuracies, printed), first in zip(
         paper_tables.TABLE_6, paper_tables.TABLE_6_FIRST_EDITION, strict=True
     ):
-        macs = macs_of(paper_tables.TABLE_6_CONSTRUCTORS[name])
+        macs = macs_of(name)
         cost = exaflops(macs, epochs * JFT_IMAGES)
         paper.append((name, cost, accuracies))
         print(
@@ -79,8 +77,12 @@ def exaflops(macs: int, images: int) -> float:
 
 
 @functools.cache
-def macs_of(constructor: str) -> int:
-    """Return the multiply-accumulates of a model at 224 pixels."""
+def macs_of(name: str) -> int:
+    """Return the multiply-accumulates at 224 pixels of a model of the paper."""
+    import keras_vit
+
+    known = keras_vit.list_models()
+    (constructor,) = (x for x in known if runs.paper_name(x) == name)
     return counts.cost_of(constructor).macs
 
 
@@ -109,28 +111,23 @@ def points_of(found: list[runs.Run]) -> list[tuple[str, float, dict]]:
 
 def cost_of(folder: pathlib.Path) -> float | None:
     """Return exaFLOPs of a run's pre-training, or without one of the run."""
-    config, _ = _config(folder)
+    config, derived = runs.config_of(folder)
     weights = config["model.weights"]
     if weights:
         folder = pathlib.Path(weights).expanduser().parent
         if not (folder / "config.json").is_file():
             return None
+        config, derived = runs.config_of(folder)
     import keras
 
     import keras_vit
 
-    config, derived = _config(folder)
     images = config["data.batch_size"] * derived["total_steps"]
     path = folder / "last.keras"
     if not path.is_file():
         return None
     model = keras.models.load_model(path, compile=False)
     return exaflops(keras_vit.cost(model).macs, images)
-
-
-def _config(folder):
-    content = json.loads((folder / "config.json").read_text())
-    return fields.stored(content["config"]), content["derived"]
 
 
 def draw(

@@ -18,6 +18,5 @@ def floors(text: str) -> set[str]:
 
 if __name__ == "__main__":
     files = [ROOT / "setup.cfg", *(ROOT / "requirements").glob("*.txt")]
-    print(
-        *sorted(set().union(*(floors(f.read_text()) for f in files))), sep="\n"
-    )
+    text = "\n".join(file.read_text() for file in files)
+    print("\n".join(sorted(floors(text))))

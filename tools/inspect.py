@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
     # Before the model, whose weights may be downloaded.
     paths = predict.find(flags.images)[: flags.num_images]
     model = predict.load(flags.model)
-    images = read(model, paths) if paths else None
+    images = read(flags.model, model, paths) if paths else None
     flags.out.mkdir(parents=True, exist_ok=True)
     arrays = {}
     for draw in (filters, positions, mixing):
@@ -56,18 +56,14 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def read(model, paths: list[str]):
+def read(name: str, model, paths: list[str]):
     """Return images as `[B, H, W, C]`."""
     if len(model.input_shape) != 4:
         raise ValueError(
             "IMAGE must not be given for a model of videos. Received: a model "
             f"of {model.input_shape[1:]}"
         )
-    if not any(layer.name == "preprocessing" for layer in model.layers):
-        raise ValueError(
-            "MODEL must scale pixels itself. Received: one that was built with "
-            "include_preprocessing=False"
-        )
+    predict.check_pixels(name, model)
     *size, channels = model.input_shape[1:]
     return np.stack([data.read_image(path, size, channels) for path in paths])
 

@@ -107,7 +107,7 @@ def row_of(constructor: str) -> tuple[str, ...]:
 
 def sizes(family: str) -> str:
     """Return the table of what a family's models differ in."""
-    variants = _family(family).variants
+    variants = _families(family)[0].variants
     names = dict.fromkeys(name for sizes in variants.values() for name in sizes)
     differing = [
         name
@@ -174,7 +174,9 @@ def arguments(family: str) -> str:
     """Return the table of a builder's arguments, of "all" those in common."""
     from keras_vit.models import ModelArguments
 
-    source = ModelArguments if family == "all" else _family(family).config
+    source = ModelArguments
+    if family != "all":
+        source = _families(family)[0].config
     meanings = {}
     for each in reversed(source.__mro__):  # a config may extend another
         text = inspect.getdoc(each) or ""
@@ -227,27 +229,24 @@ def _shape(constructor):
 
 def family_of(constructor: str):
     """Return the family of a model, of keras_vit.models.families."""
-    (family,) = (each for each in _families() if constructor in each.variants)
-    return family
-
-
-def _families():
     from keras_vit.models import families
 
+    return families.of(constructor)
+
+
+def _families(name):
+    """Return the family of a name; of "all" those that there are."""
+    from keras_vit.models.families import FAMILIES
+
+    if name != "all":
+        return [FAMILIES[name]]
     # As README orders them: the paper's own, its baselines, then the others.
     order = "vit bit mixer raft_mlp res_mlp gmlp ff_only eamlp cycle_mlp mvit"
-    found = families.FAMILIES
-    return [found[name] for name in dict.fromkeys((*order.split(), *found))]
-
-
-def _family(name):
-    (family,) = (each for each in _families() if each.name == name)
-    return family
+    return [FAMILIES[x] for x in dict.fromkeys((*order.split(), *FAMILIES))]
 
 
 def _constructors(family):
-    chosen = _families() if family == "all" else [_family(family)]
-    return [name for each in chosen for name in each.variants]
+    return [name for each in _families(family) for name in each.variants]
 
 
 def _entries(constructor):

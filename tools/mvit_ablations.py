@@ -131,12 +131,8 @@ def main(arguments: list[str]) -> int:
     parser = command.Parser(description=__doc__)
     add, count = parser.add_argument, command.count
     add("slice", nargs="?", default="v5p-8")
-    add(
-        "--clips",
-        type=count,
-        default=1,
-        help="of a training step, each device",
-    )
+    clips = "of a training step, each device"
+    add("--clips", type=count, default=1, help=clips)
     add("--no_memory", action="store_true", help="count, and compile nothing")
     flags = parser.parse_args(arguments)
     memory = None

@@ -35,21 +35,15 @@ def main(arguments: list[str]) -> int:
     parser = command.Parser(description=__doc__)
     add = parser.add_argument
     add("device", help='a slice, such as v5e-8, or "here"')
-    add("--models", default=",".join(MODELS))
-    add("--batches", default="8", help="clips at a time, such as 1,8")
+    add("--models", type=command.several(known=MODELS), default=[*MODELS])
+    numbers: dict = dict(type=command.several(command.count), default=[8])
+    add("--batches", help="clips at a time, such as 1,8", **numbers)
     add("--output", default="mvit_speed.png", type=pathlib.Path)
     flags = parser.parse_args(arguments)
-    names = flags.models.split(",")
-    unknown = sorted(set(names) - set(MODELS))
-    if unknown:
-        raise ValueError(
-            f"--models must be of {', '.join(MODELS)}. Received: {unknown}"
-        )
-    batches = tuple(int(number) for number in flags.batches.split(","))
     measure = _measured if flags.device == HERE else _compiled(flags.device)
     speeds = {}
-    for name in names:
-        speeds[name], batch, source = measure(name, batches)
+    for name in flags.models:
+        speeds[name], batch, source = measure(name, flags.batches)
         print(
             f"{name:<14}{speeds[name]:>10.2f} clips/s with {batch} ({source}); "
             f"the paper: {MODELS[name][2]} % of {MODELS[name][3]} views",
@@ -107,7 +101,7 @@ def _compiled(device):
 
 
 def _measured(name, batches):
-    point = speed_figure.Measured(build)(name, 224, list(batches))
+    point = speed_figure.Measured(build)(name, 224, batches)
     return point.speed, point.batch, point.source
 
 

@@ -74,12 +74,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("workdir", nargs="+", type=pathlib.Path)
     parser.add_argument("--output", default="report", type=pathlib.Path)
     flags = parser.parse_args(arguments)
-    found = {}
-    for workdir in flags.workdir:
-        found |= {run.folder.resolve(): run for run in runs.find(workdir)}
+    found = runs.find(*flags.workdir)
     if not found:
         raise ValueError("There is no finished run to report.")
-    lines = by_line(list(found.values()))
+    lines = by_line(found)
     tables = [
         table
         for make in (table_2, table_5, table_6, table_9, table_of_runs)
@@ -221,9 +219,7 @@ def table_5(lines: dict) -> Table | None:
 
 
 def table_6(lines: dict) -> Table | None:
-    """Return line by data set, with the known properties of the
-    pre-training.
-    """
+    """Return line by data set, with what is known of the pre-training."""
     own = []
     for line, datasets in lines.items():
         accuracies = [
@@ -281,12 +277,14 @@ def curves_of(lines: dict):
 
     from keras_vit.inspection import figures
 
-    evaluated: dict = collections.defaultdict(int)
-    for cells in lines.values():
-        for dataset, members in cells.items():
-            longest = max(len(run.steps) for run in members)
-            evaluated[dataset] = max(evaluated[dataset], longest)
-    datasets = sorted(name for name, count in evaluated.items() if count > 1)
+    datasets = sorted(
+        {
+            dataset
+            for cells in lines.values()
+            for dataset, members in cells.items()
+            if any(len(run.steps) > 1 for run in members)
+        }
+    )
     if not datasets:
         return None
     per_row = min(4, len(datasets))

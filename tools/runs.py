@@ -12,25 +12,16 @@ from recipes import fields
 
 # Fields of a config that identify the experiment, its machine or its seed; runs
 # that only differ in these are repetitions of one another.
-NON_HYPERPARAMETERS = {
-    "data.cache",
+NON_HYPERPARAMETERS = (
+    *fields.RUNTIME,
     "data.data_dir",
     "data.dataset",
     "data.manual_dir",
     "data.try_gcs",
     "model.name",
     "model.weights",
-    "run.cluster.coordinator",
-    "run.cluster.num_processes",
-    "run.cluster.process_id",
-    "run.cluster.tpu",
-    "run.devices",
-    "run.keep_checkpoints",
-    "run.model_parallel",
-    "run.steps_per_execution",
-    "run.strategy",
     "seed",
-}
+)
 # The paper's names of pre-training data sets.
 PRETRAINING = dict(imagenet2012="ImageNet", imagenet21k="I21k", jft300m="JFT")
 # Splits that are not development splits.
@@ -66,26 +57,34 @@ class Run:
     curve: tuple[float, ...]
 
 
-def find(folder: pathlib.Path) -> list[Run]:
-    """Read the finished runs in a folder, and in the folders in it.
+def find(*folders: pathlib.Path) -> list[Run]:
+    """Read the finished runs in folders, and in the folders in them, once each.
 
     Excluded runs are listed on stderr: runs that are not finished, were
     evaluated on a development split, or cannot be read. The development runs of
     a sweep, lr_*, are skipped silently.
     """
-    if not folder.is_dir():
-        _leave_out(folder, "is no folder")
-        return []
-    runs = []
-    folders = _workdirs(folder)
-    for each in folders:
-        try:
-            runs.append(_read(each))
-        except ValueError as error:
-            _leave_out(each, error)
-    if not folders:
-        _leave_out(folder, "holds no run: no config.json beside a metrics.csv")
-    return runs
+    runs = {}
+    for folder in folders:
+        if not folder.is_dir():
+            _leave_out(folder, "is no folder")
+            continue
+        workdirs = _workdirs(folder)
+        for each in workdirs:
+            try:
+                runs[each.resolve()] = _read(each)
+            except ValueError as error:
+                _leave_out(each, error)
+        if not workdirs:
+            reason = "holds no run: no config.json beside a metrics.csv"
+            _leave_out(folder, reason)
+    return list(runs.values())
+
+
+def config_of(folder: pathlib.Path) -> tuple[dict, dict]:
+    """Return path -> value of a run's config, and what was derived from it."""
+    content = json.loads((folder / "config.json").read_text())
+    return fields.stored(content["config"]), content["derived"]
 
 
 def _leave_out(folder, reason):
@@ -104,8 +103,7 @@ def _workdirs(folder):
 def _read(folder):
     """Return a run; raises ValueError if it cannot be reported."""
     try:
-        content = json.loads((folder / "config.json").read_text())
-        config, derived = fields.stored(content["config"]), content["derived"]
+        config, derived = config_of(folder)
         with open(folder / "metrics.csv", newline="") as file:
             rows = list(csv.DictReader(file))
         steps = tuple(int(row["step"]) for row in rows)
@@ -117,7 +115,7 @@ def _read(folder):
         setting = {
             path: value
             for path, value in config.items()
-            if path not in NON_HYPERPARAMETERS
+            if not fields.is_of(path, NON_HYPERPARAMETERS)
         }
         pretraining, epochs = _pretraining(config["model.weights"])
         run = Run(
@@ -172,15 +170,12 @@ def _dataset(name):
 
 
 def _pretraining(weights):
-    """Return the data on which weights were trained, and the epochs if
-    known.
-    """
+    """Return the data that weights were trained on, and the epochs if known."""
     if weights in PRETRAINING or not weights:
         return PRETRAINING.get(weights, ""), None
     path = pathlib.Path(weights).expanduser()
-    beside = path.parent / "config.json"
-    if path.is_file() and beside.is_file():
-        config = fields.stored(json.loads(beside.read_text())["config"])
+    if path.is_file() and (path.parent / "config.json").is_file():
+        config, _ = config_of(path.parent)
         name = _dataset(config["data.dataset"])
         epochs = config["schedule.num_epochs"]
         return PRETRAINING.get(name, name), epochs or None

@@ -23,7 +23,6 @@ most compute, and predicts it.
 
 import collections
 import dataclasses
-import json
 import pathlib
 import sys
 
@@ -125,10 +124,7 @@ def main(arguments: list[str]) -> int:
         raise ValueError(
             f"--predict must be positive exaFLOPs. Received: {flags.predict}"
         )
-    found = {}
-    for folder in flags.workdir:
-        found |= {run.folder.resolve(): run for run in runs.find(folder)}
-    points = points_of(list(found.values()), flags.dataset)
+    points = points_of(runs.find(*flags.workdir), flags.dataset)
     if flags.hold_out >= len(points):
         raise ValueError(
             f"--hold_out must be below the {len(points)} points. Received: "
@@ -173,8 +169,8 @@ def points_of(found: list[runs.Run], dataset: str = "") -> list[Point]:
     for (model, compute, _), members in groups.items():
         accuracies = [run.accuracy / 100 for run in members]
         folder = members[0].folder
-        content = json.loads((folder / "config.json").read_text())
-        images = content["derived"].get("eval_images", 0)
+        _, derived = runs.config_of(folder)
+        images = derived.get("eval_images", 0)
         name = f"{model} {folder.name}"
         if folder.name.startswith("seed_"):
             name = folder.parent.name

@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     parser = command.Parser(description=__doc__)
     parser.add_argument("--model", default="ViTB16")
     parser.add_argument("--seconds", type=float, default=20.0)
-    several: dict = dict(type=_numbers, metavar="A,B,...")
+    several: dict = dict(type=command.several(float), metavar="A,B,...")
     parser.add_argument("--batches", default=[1, 4, 16], **several)
     parser.add_argument("--loads", default=[0.25, 0.5, 0.75, 0.9], **several)
     parser.add_argument("--figure", type=pathlib.Path)
@@ -163,10 +163,6 @@ def _rate(answer, count, seconds):
         answer(count)
         images += count
     return images / (time.perf_counter() - start)
-
-
-def _numbers(text):
-    return [float(number) for number in text.split(",")]
 
 
 if __name__ == "__main__":

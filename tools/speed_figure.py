@@ -41,18 +41,19 @@ def main(arguments: list[str]) -> int:
     parser = command.Parser(description=__doc__)
     add = parser.add_argument
     add("device", nargs="*", help='slices, such as v3-8, or "here"')
-    add("--models", default=",".join(MODELS))
-    add("--image_sizes", default=",".join(map(str, speed_points.IMAGE_SIZES)))
-    add("--batches", default="", help="images at a time, such as 8,64")
+    add("--models", type=command.several(known=MODELS), default=[*MODELS])
+    numbers: dict = dict(type=command.several(command.count))
+    add("--image_sizes", default=speed_points.IMAGE_SIZES, **numbers)
+    shown = "images at a time, such as 8,64"
+    add("--batches", default=[], help=shown, **numbers)
     add("--output", default="inference_speed", type=pathlib.Path)
     flags = parser.parse_args(arguments)
     flags.output.mkdir(parents=True, exist_ok=True)
     if len(flags.device) > 1:
         # The compiler takes one kind of slice in each process.
-        options = [
-            f"--{name}={value}"
-            for name, value in vars(flags).items()
-            if name not in ("device", "debug")
+        options = [f"--output={flags.output}"] + [
+            f"--{name}={','.join(map(str, getattr(flags, name)))}"
+            for name in ("models", "image_sizes", "batches")
         ]
         for device in flags.device:
             words = [sys.executable, "-m", "tools.speed_figure", device]
@@ -80,23 +81,15 @@ def main(arguments: list[str]) -> int:
 
 def fill(device: str, flags: argparse.Namespace) -> None:
     """Add the points that a device's file does not have yet."""
-    models = flags.models.split(",")
-    unknown = sorted(set(models) - set(MODELS))
-    if unknown:
-        raise ValueError(
-            f"--models must be of {', '.join(MODELS)}. Received: {unknown}"
-        )
-    sizes = [int(size) for size in flags.image_sizes.split(",")]
-    batches = [int(size) for size in flags.batches.split(",") if size]
     make = Compiled(device) if device != HERE else Measured()
     path = flags.output / f"{make.name}.csv"
     have = {(point.model, point.image_size) for point in read(path)}
-    for size in sizes:
-        for model in models:
+    for size in flags.image_sizes:
+        for model in flags.models:
             if (model, size) in have:
                 continue
             start = time.monotonic()
-            point = make(model, size, batches)
+            point = make(model, size, flags.batches)
             append(path, point)
             print(
                 f"{make.name}, {MODELS[model]}, {size} pixels: "

@@ -81,6 +81,20 @@ def register(*args, **kwargs) -> Family:
     return family
 
 
+def of(constructor: str) -> Family | None:
+    """Return the family of a constructor by name, None if it has none."""
+    for family in FAMILIES.values():
+        if constructor in (family.title, *family.variants):
+            return family
+    return None
+
+
+def sizes_of(constructor: str) -> dict:
+    """Return the fields that a constructor sets; {} of one of any size."""
+    family = of(constructor)
+    return family.variants.get(constructor, {}) if family else {}
+
+
 @typing.dataclass_transform(frozen_default=True, kw_only_default=True)
 def architecture(config: type[_T]) -> type[_T]:
     """Make a class a frozen, keyword-only dataclass that checks its fields."""

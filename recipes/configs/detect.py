@@ -7,8 +7,6 @@ DATASET is a folder of COCO's form (`keras_vit.data.task_files`), or coco/2017
 or voc/2012 of TensorFlow Datasets.
 """
 
-import dataclasses
-
 from keras_vit.models import families
 from recipes import experiment, tasks
 from recipes.configs import finetune
@@ -59,13 +57,8 @@ def from_weights(file: str, arguments: str) -> tasks.Config:
         arguments, file, "DeiTS16,path/to/images"
     )
     found = finetune.from_weights(model, dataset)
-    groups = {
-        field.name: getattr(found, field.name)
-        for field in dataclasses.fields(found)
-    }
-    config = tasks.Config(**groups)
-    variants = [f.variants.get(model, {}) for f in families.FAMILIES.values()]
-    if any(sizes.get("patch_size") == 14 for sizes in variants):
+    config = experiment.extended(found, tasks.Config)
+    if families.sizes_of(model).get("patch_size") == 14:
         # As the authors of EoMT do with DINOv2: the kernel is resized.
         config.model.architecture.patch_size = 16
     return config

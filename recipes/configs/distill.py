@@ -9,8 +9,6 @@ distill.py:DeiTS16,imagenet2012,match  function matching with MixUp
 labels alone.
 """
 
-import dataclasses
-
 from recipes import distill, experiment
 from recipes.configs import pretrain
 
@@ -28,8 +26,7 @@ def get_config(arguments: str = "DeiT,digits") -> distill.Config:
     else:
         # DeiT's protocol (2012.12877, Table 9), with hard distillation.
         base = pretrain.get_config(f"{model},{rest[0]}")
-        names = [field.name for field in dataclasses.fields(base)]
-        config = distill.Config(**{name: getattr(base, name) for name in names})
+        config = experiment.extended(base, distill.Config)
     if rest[1:]:
         # Function matching (Beyer et al. 2022): images between all others, no
         # other augmentation but crops and flips; from memory.
@@ -43,12 +40,7 @@ def _small(dataset):
     """Return the same training for a small model, which takes a minute."""
     return distill.Config(
         model=experiment.Model(name="DeiT"),
-        data=experiment.Data(
-            dataset=dataset,
-            crop="pad",
-            flip=dataset != "digits",  # a mirrored 2 is not a 2
-            batch_size=64,
-        ),
+        data=experiment.small_images(dataset),
         schedule=experiment.Schedule(num_epochs=60, warmup_steps=100),
         optim=experiment.Optim(
             base_lr=2e-3, name="adam", weight_decay=0.05, clip_norm=1.0

@@ -75,12 +75,7 @@ def _quick_try():
 def _from_scratch(model, dataset):
     return experiment.Config(
         model=experiment.Model(name=model),
-        data=experiment.Data(
-            dataset=dataset,
-            crop="pad",
-            flip=dataset != "digits",  # a mirrored 2 is not a 2
-            batch_size=64,
-        ),
+        data=experiment.small_images(dataset),
         schedule=experiment.Schedule(num_epochs=80, warmup_steps=100),
         optim=experiment.Optim(
             base_lr=0.2,
@@ -126,9 +121,8 @@ def _image_size(model):
     """Return the authors' fine-tuning resolution, in pixels per side."""
     if model in mixer.VARIANTS:
         return 224
-    sizes = [f.variants.get(model, {}) for f in families.FAMILIES.values()]
     # 384 is not a multiple of 14; 378 is 27 patches per side.
-    return 378 if any(s.get("patch_size") == 14 for s in sizes) else 384
+    return 378 if families.sizes_of(model).get("patch_size") == 14 else 384
 
 
 def _hyper_rule(model, dataset):

@@ -57,12 +57,7 @@ def _small(dataset):
         architecture.patch_size = 2
     return unlabelled.Config(
         model=experiment.Model(architecture=architecture),
-        data=experiment.Data(
-            dataset=dataset,
-            crop="pad",
-            flip=dataset != "digits",  # a mirrored 2 is not a 2
-            batch_size=64,
-        ),
+        data=experiment.small_images(dataset),
         schedule=experiment.Schedule(num_epochs=45, warmup_steps=200),
         optim=experiment.Optim(
             base_lr=2e-3,

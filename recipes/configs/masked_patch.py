@@ -43,12 +43,7 @@ def _small(dataset):
     """Return the same training for a small model, which takes minutes."""
     return unlabelled.Config(
         objective="masked_patch",
-        data=experiment.Data(
-            dataset=dataset,
-            crop="pad",
-            flip=dataset != "digits",  # a mirrored 2 is not a 2
-            batch_size=64,
-        ),
+        data=experiment.small_images(dataset),
         schedule=experiment.Schedule(num_epochs=90, warmup_steps=200),
         optim=experiment.Optim(base_lr=2e-3, name="adam", clip_norm=1.0),
         evaluation=experiment.Evaluation(every=500),

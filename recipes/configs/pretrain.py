@@ -25,7 +25,7 @@ jft300m and jft3b.
 import fnmatch
 
 import keras_vit
-from keras_vit.models import axial_vit, bit, families, mixer, raft_mlp, vit
+from keras_vit.models import axial_vit, bit, families, vit
 from recipes import experiment, fields
 
 # Model, data set: epochs, base learning rate, decay, weight decay, dropout.
@@ -126,14 +126,10 @@ DROP_PATH = {
 
 def get_config(arguments: str = "ViT,digits") -> experiment.Config:
     """Return the config of "MODEL,DATASET", with ",sgd", ",short", ",plain"."""
-    model, comma, dataset = arguments.partition(",")
-    dataset, *kind = dataset.split(",")
-    if not (model and comma and dataset) or kind not in (
-        [],
-        ["sgd"],
-        ["short"],
-        ["plain"],
-    ):
+    model, _, rest = arguments.partition(",")
+    dataset, comma, kind = rest.partition(",")
+    known = not comma or kind in ("sgd", "short", "plain")
+    if not (model and dataset and known):
         raise ValueError(
             "The argument of pretrain.py must be MODEL,DATASET, such as "
             "ViTB16,imagenet2012, or for Table 7 MODEL,DATASET,sgd, or for a "
@@ -141,16 +137,15 @@ def get_config(arguments: str = "ViT,digits") -> experiment.Config:
             "ViT in 90 epochs MODEL,DATASET,plain. Received: "
             f"{arguments!r}"
         )
-    sgd = kind == ["sgd"]
-    if sgd and (model not in bit.VARIANTS or dataset != "jft300m"):
+    if kind == "sgd" and (model not in bit.VARIANTS or dataset != "jft300m"):
         raise ValueError(
             "MODEL,DATASET,sgd must be a BiT ResNet on jft300m, as in Table 7. "
             f"Received: {arguments!r}"
         )
-    if kind == ["plain"]:
+    if kind == "plain":
         return _plain(model, dataset)
     titles = [family.title for family in families.FAMILIES.values()]
-    if kind == ["short"]:
+    if kind == "short":
         if model not in titles:
             raise ValueError(
                 f"MODEL,DATASET,short must be of {titles}. Received: {model!r}"
@@ -160,13 +155,15 @@ def get_config(arguments: str = "ViT,digits") -> experiment.Config:
         return _for_a_look(model, dataset)
     if dataset == "jft3b":
         return _scaling(model)
-    if model in mixer.VARIANTS and dataset not in MULTI_LABEL:
-        return _mixer(model, dataset)
-    if model in raft_mlp.VARIANTS and dataset not in MULTI_LABEL:
-        return _raft_mlp(model, dataset)
-    if _family_of(model) in DEIT and dataset not in MULTI_LABEL:
-        return _deit(model, dataset)
-    if model in bit.VARIANTS and (sgd or dataset != "jft300m"):
+    family = families.of(model)
+    if family and dataset not in MULTI_LABEL:
+        if family.name == "mixer":
+            return _mixer(model, dataset)
+        if family.name == "raft_mlp":
+            return _raft_mlp(model, dataset)
+        if family.name in DEIT:
+            return _deit(model, dataset, DEIT[family.name])
+    if model in bit.VARIANTS and (kind == "sgd" or dataset != "jft300m"):
         return _sgd(model, dataset)
     return _table_3(model, dataset)
 
@@ -346,8 +343,7 @@ def _raft_mlp(model, dataset):
             "data.resize": 256,
             "data.eval_resize": 256,
             "data.augment": (
-                "RandomColorJitter(brightness_factor=0.4, contrast_factor=0.4, "
-                "saturation_factor=(0.375, 0.583))",  # times 0.6 to 1.4
+                COLOUR_JITTER,
                 "RandAugment()",
                 # Cutout in one image of four; scaled, this value becomes zero.
                 "RandomErasing(factor=(0.25, 0.25), fill_value=127.5)",
@@ -368,22 +364,14 @@ def _raft_mlp(model, dataset):
     )
 
 
-def _family_of(model):
-    """Return the name of the family of a constructor, or None."""
-    for family in families.FAMILIES.values():
-        if model in family.variants:
-            return family.name
-    return None
-
-
-def _deit(model, dataset):
+def _deit(model, dataset, of_family):
     """Return DeiT's protocol (2012.12877, Table 9), as a family changes it.
 
     DeiT applies either MixUp or CutMix to a batch, and draws the strength of
     RandAugment around 9 of 10; here both are applied, and strengths lie between
     0 and 9. An image is once in a batch, there three times.
     """
-    changes = dict(DEIT[_family_of(model)])
+    changes = dict(of_family)
     batch_size = changes.pop("data.batch_size", 1024)
     warmup_epochs = changes.pop("warmup_epochs", 5)
     common = {

@@ -67,8 +67,6 @@ def _published(arguments, kind):
 
 
 def _num_blocks(model):
-    """Return the last blocks through which queries run, by the model's depth:
-    3 of 12, 4 of 24 and 5 of 40."""
-    found = [f.variants.get(model, {}) for f in families.FAMILIES.values()]
-    depth = max(sizes.get("num_layers", 0) for sizes in found)
+    """Return the last blocks for queries: 3 of 12, 4 of 24 and 5 of 40."""
+    depth = families.sizes_of(model).get("num_layers", 0)
     return 3 if depth <= 12 else 4 if depth <= 24 else 5

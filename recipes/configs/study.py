@@ -72,7 +72,7 @@ def get_config(arguments: str = "figure_8,digits") -> study.Config:
             f"{arguments!r}"
         )
     run = _run(MODELS[name], dataset)
-    return globals()[f"_{name}"](run)
+    return dataclasses.replace(globals()[f"_{name}"](run), name=name)
 
 
 def _run(model, dataset):
@@ -104,19 +104,17 @@ def _figure_4(run):
             "ViT, half as wide": _scaled(1 / 2, "hidden_size", "mlp_dim"),
         }
     else:
-        models = {
-            line: _difference(
-                run, pretrain.get_config(f"{model},{run.data.dataset}")
-            )
-            for line, model in (
-                ("ResNet50x1", "BiTR50x1"),
-                ("ResNet152x2", "BiTR152x2"),
-                ("ViT-B/32", "ViTB32"),
-                ("ViT-B/16", "ViTB16"),
-                ("ViT-L/32", "ViTL32"),
-                ("ViT-L/16", "ViTL16"),
-            )
-        }
+        models = _pretrained(
+            run,
+            {
+                "ResNet50x1": "BiTR50x1",
+                "ResNet152x2": "BiTR152x2",
+                "ViT-B/32": "ViTB32",
+                "ViT-B/16": "ViTB16",
+                "ViT-L/32": "ViTL32",
+                "ViT-L/16": "ViTL16",
+            },
+        )
         # ViT-B/32 with all hidden dimensions halved, trained like ViT-B/32.
         half = 384 if run.model.architecture.representation_size else 0
         models["ViT-b/32"] = {
@@ -125,7 +123,6 @@ def _figure_4(run):
         }
     shares = {"3": 0.03, "10": 0.1, "30": 0.3, "100": 1.0}
     return study.Config(
-        name="figure_4",
         title="Subsets of the pre-training set",
         run=run,
         variants=tuple(
@@ -176,7 +173,6 @@ def _figure_8(run):
         },
     }
     return study.Config(
-        name="figure_8",
         title="Scaling the dimensions of ViT",
         run=run,
         variants=(
@@ -200,7 +196,6 @@ def _figure_9(run):
     """Compare the class token with the average, which needs another rate."""
     gap = {"model.architecture.pooling": "gap"}
     return study.Config(
-        name="figure_9",
         title="Class token against global average pooling",
         run=run,
         variants=(
@@ -221,7 +216,6 @@ def _figure_10(run):
     """Compare position embeddings learned with other hyper-parameters."""
     short = {"schedule.num_epochs": Times(1 / 2)}
     return study.Config(
-        name="figure_10",
         title="Position embeddings with other hyper-parameters",
         run=run,
         variants=(
@@ -243,21 +237,18 @@ def _figure_10(run):
 
 def _figure_13(run):
     """Compare axial models with those that they are made from."""
-    models = {
-        "AxialResNet-50": "AxialResNet50",
-        "Axial-ViT-B/32": "AxialViTB32",
-        "Axial-ViT-B/16": "AxialViTB16",
-        "ViT-B/32": "ViTB32",
-        "ViT-B/16": "ViTB16",
-        "ResNet50": "BiTR50x1",
-    }
     if run.data.dataset in PAPER:
-        lines = {
-            line: _difference(
-                run, pretrain.get_config(f"{model},{run.data.dataset}")
-            )
-            for line, model in models.items()
-        }
+        lines = _pretrained(
+            run,
+            {
+                "AxialResNet-50": "AxialResNet50",
+                "Axial-ViT-B/32": "AxialViTB32",
+                "Axial-ViT-B/16": "AxialViTB16",
+                "ViT-B/32": "ViTB32",
+                "ViT-B/16": "ViTB16",
+                "ResNet50": "BiTR50x1",
+            },
+        )
     else:
         lines = {
             "Axial-ResNet": _difference(run, _of_defaults(run, "AxialResNet")),
@@ -266,7 +257,6 @@ def _figure_13(run):
             "ResNet": _difference(run, _of_defaults(run, "BiT")),
         }
     return study.Config(
-        name="figure_13",
         title="Axial models",
         run=run,
         variants=tuple(
@@ -284,7 +274,6 @@ def _table_5(run):
     if not run.evaluation.fewshot_dataset:
         run.data.dev_fraction = 0.01 if run.data.dataset in PAPER else 0.1
     return study.Config(
-        name="table_5",
         title="Regularisation",
         run=run,
         variants=tuple(
@@ -330,7 +319,6 @@ def _table_7(run):
             )
         }
     return study.Config(
-        name="table_7",
         title="SGD against Adam for pre-training ResNets",
         run=run,
         variants=tuple(
@@ -367,7 +355,6 @@ def _table_8(run):
         "relative": ("relative", ("stem",)),
     }
     return study.Config(
-        name="table_8",
         title="Position embeddings",
         run=run,
         variants=tuple(
@@ -431,7 +418,6 @@ def _scaling(run):
             )
         }
     return study.Config(
-        name="scaling",
         title="Seven sizes",
         run=run,
         variants=tuple(
@@ -446,6 +432,16 @@ def _scaling(run):
         x="compute",
         x_label="relative compute",
     )
+
+
+def _pretrained(run, models):
+    """Return line -> the changes that train a named model as published."""
+    return {
+        line: _difference(
+            run, pretrain.get_config(f"{model},{run.data.dataset}")
+        )
+        for line, model in models.items()
+    }
 
 
 def _of_defaults(run, model):

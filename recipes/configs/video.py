@@ -48,12 +48,9 @@ def get_config(arguments: str = "MViT") -> experiment.Config | tasks.Config:
     model, _, dataset = arguments.partition(",")
     if model in KINETICS and dataset:
         dataset, _, name = dataset.partition(",")
-        if name == "ssv2":
-            return _ssv2(model, dataset)
-        if name == "charades":
-            return _charades(model, dataset)
-        if name == "ava":
-            return _ava(model, dataset)
+        others = dict(ssv2=_ssv2, charades=_charades, ava=_ava)
+        if name in others:
+            return others[name](model, dataset)
         if name in ("", "kinetics400", "kinetics600"):
             return _kinetics(model, dataset, name or "kinetics400")
     if model not in TITLES:
@@ -219,18 +216,13 @@ def _ava(model, dataset):
     )
     config.evaluation.every = 5 * NUM_VIDEOS["ava"] // 512
     config.run.checkpoint_every = 0
-    groups = {
-        f.name: getattr(config, f.name) for f in dataclasses.fields(config)
-    }
-    return tasks.Config(
-        **groups,
-        task=tasks.Task(
-            name="actions",
-            max_objects=50,
-            # A shorter side of 256 to 320 pixels, of which 224 are cropped.
-            scales=(256 / 224, 320 / 224),
-        ),
+    task = tasks.Task(
+        name="actions",
+        max_objects=50,
+        # A shorter side of 256 to 320 pixels, of which 224 are cropped.
+        scales=(256 / 224, 320 / 224),
     )
+    return experiment.extended(config, tasks.Config, task=task)
 
 
 def _fine_tuned(model, dataset, batch_size, min_area):

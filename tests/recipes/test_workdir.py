@@ -17,6 +17,7 @@ from keras_vit import distribution
 from recipes import (
     experiment,
     fewshot,
+    fields,
     finetune,
     pretrain,
     sweep,
@@ -91,7 +92,7 @@ def test_a_run_begun_with_a_flat_config_resumes(tmp_path):
         seed=3,
         split_seed=3,  # by which earlier versions split
     )
-    free = experiment.RUNTIME_FIELDS
+    free = fields.RUNTIME
     assert workdirs.refuse_other_config(tmp_path, config, free)
     other = changed(config, tune="all", batch_size=9)
     with pytest.raises(ValueError, match="batch_size: 8 there") as error:

@@ -20,7 +20,9 @@ def test_each_model_is_a_dot_and_a_line(monkeypatch, tmp_path, capsys):
     first, second, _ = capsys.readouterr().out.splitlines()
     assert "4.00 clips/s with 8 (measured); the paper: 76.0 %" in first
     assert "ViT-B" in second
-    assert mvit_figure.main(["here", "--models=MViT-X"]) == 2
+    with pytest.raises(SystemExit):
+        mvit_figure.main(["here", "--models=MViT-X"])
+    assert "must be of MViT-S, " in capsys.readouterr().err
 
 
 def test_the_axes_say_whose_accuracies_they_are():

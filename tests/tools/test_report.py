@@ -58,6 +58,7 @@ def test_seeds_are_averaged_beside_the_paper(tmp_path, capsys):
             [0.5, 0.999, last],
             seed=seed,
             devices="cpu" if seed else "gpu",
+            restart=bool(seed),
         )
     write_run(tmp_path / "sweep" / "lr_0.03", [0.1], base_lr=0.03)
     write_run(tmp_path / "imagenet", [0.8], dataset="imagenet2012:5.*.*")

@@ -142,24 +142,25 @@ def _wanted(flags):
 def _parser():
     parser = command.Parser(description=__doc__)
     add = parser.add_argument
-    several: dict = dict(metavar="A,B,...")
-    add("--backends", type=_choices(BACKENDS), default=(), **several)
+    several = command.several
+    metavar = "A,B,..."
+    known = several(known=BACKENDS)
+    add("--backends", type=known, default=(), metavar=metavar)
     what = "the device that must be there, and its cases"
     add("--device", choices=tuple(DEVICES), help=what)
-    add("--models", type=_names, default=["ViTB16"], help="constructors")
-    add("--image_sizes", type=_numbers(command.count), default=[224])
+    add("--models", type=several(), default=["ViTB16"], help="constructors")
+    add("--image_sizes", type=several(command.count), default=[224])
     # 0 is the largest that fits.
-    add("--batch_sizes", type=_numbers(command.natural), default=[8])
-    for name, known in (
-        ("tasks", cases.TASKS),
-        ("precisions", cases.PRECISIONS),
-        ("implementations", cases.IMPLEMENTATIONS),
-        ("measures", MEASURES),
+    add("--batch_sizes", type=several(command.natural), default=[8])
+    for name, known, default in (
+        ("tasks", cases.TASKS, cases.TASKS),
+        ("precisions", cases.PRECISIONS, cases.PRECISIONS),
+        ("implementations", cases.IMPLEMENTATIONS, cases.IMPLEMENTATIONS),
+        ("measures", MEASURES, MEASURES[:2]),
     ):
-        given = dict(type=_choices(known), default=list(known), **several)
-        if name == "measures":
-            given["default"] = ["speed", "memory"]
-        add(f"--{name}", help=f"of {', '.join(known)}", **given)
+        given: dict = dict(default=list(default), metavar=metavar)
+        given |= dict(type=several(known=known), help=f"of {', '.join(known)}")
+        add(f"--{name}", **given)
     add("--rounds", type=command.count, default=9)
     most = "where the search of the largest batch ends"
     add("--most_images", type=command.count, default=4096, help=most)
@@ -170,24 +171,3 @@ def _parser():
     # What a process of one backend measures.
     add("--process", choices=MEASURES, help=argparse.SUPPRESS)
     return parser
-
-
-def _names(text):
-    return [name for name in text.split(",") if name]
-
-
-def _numbers(kind):
-    return lambda text: [kind(number) for number in text.split(",")]
-
-
-def _choices(known):
-    def parse(text):
-        found = _names(text)
-        for name in found:
-            if name not in known:
-                raise argparse.ArgumentTypeError(
-                    f"must be of {', '.join(known)}. Received: {name!r}"
-                )
-        return found
-
-    return parse

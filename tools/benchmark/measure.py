@@ -148,19 +148,14 @@ def product_rate(dtype: str) -> float:
         for shape in (size[:2], size[1:])
     )
 
-    def product():
-        return ops.matmul(a, b)
-
+    multiply = ops.matmul
     if keras.backend.backend() == "jax":
         import jax
 
-        run = jax.jit(ops.matmul)
-
-        def product():
-            return run(a, b)
+        multiply = jax.jit(ops.matmul)
 
     def function():
-        ops.convert_to_numpy(ops.cast(product()[0, :1], "float32"))
+        ops.convert_to_numpy(ops.cast(multiply(a, b)[0, :1], "float32"))
 
     function()
     times = rounds({"product": function}, 7)["product"]

@@ -41,18 +41,11 @@ def measure_memory(case: cases.Case, name: str, path: pathlib.Path) -> None:
     Other results of the JSON file are preserved.
     """
     outline, names = _outline(case, [name])
-    if not names:
-        return
-    make = functools.partial(implementations.make, name, outline, case)
-    found = _opened(path)
-    row = dict(
-        **dataclasses.asdict(case),
-        implementation=name,
-        bytes=measure.peak_memory(make),
-    )
-    found["memory"] = _replace(found["memory"], [row])
-    path.write_text(json.dumps(found, indent=1))
-    print(f"{case}: {name}, {row['bytes']} bytes", flush=True)
+    if names:
+        make = functools.partial(implementations.make, name, outline, case)
+        peak = measure.peak_memory(make)
+        _add(path, "memory", case, name, bytes=peak)
+        print(f"{case}: {name}, {peak} bytes", flush=True)
 
 
 def measure_batch(
@@ -71,16 +64,17 @@ def measure_batch(
         make = functools.partial(implementations.make, name, outline, one)
         return measure.fits(make)
 
+    images = measure.largest(fits, most)
+    _add(path, "batches", case, name, images=images, most=most)
+    print(f"{case}: {name}, batches of {images} fit", flush=True)
+
+
+def _add(path, part, case, name, **measured):
+    """Add what was measured of a case to a part of the JSON file."""
     found = _opened(path)
-    row = dict(
-        **dataclasses.asdict(case),
-        implementation=name,
-        images=measure.largest(fits, most),
-        most=most,
-    )
-    found["batches"] = _replace(found["batches"], [row])
+    row = dict(**dataclasses.asdict(case), implementation=name, **measured)
+    found[part] = _replace(found[part], [row])
     path.write_text(json.dumps(found, indent=1))
-    print(f"{case}: {name}, batches of {row['images']} fit", flush=True)
 
 
 def measure_case(case: cases.Case, names: list[str], rounds: int) -> list[dict]:

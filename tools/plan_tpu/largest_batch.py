@@ -155,9 +155,7 @@ def largest(ask: Callable, start: int, fixed: int) -> int:
 
 
 def sizes(most: int) -> list[int]:
-    """Return the batches to try, in steps of a sixteenth: 17, 18, ... 32,
-    34.
-    """
+    """Return the batches to try, in steps of a sixteenth: ... 31, 32, 34."""
     found, size = [], 1
     while size <= most:
         found.append(size)

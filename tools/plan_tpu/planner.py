@@ -79,14 +79,6 @@ def make(
     return plan
 
 
-def experiment_cost(
-    steps: int, seconds: float, cores: int
-) -> tuple[float, float]:
-    """Return the days and core-days of an experiment."""
-    days = steps * seconds / 86_400
-    return days, days * cores
-
-
 def dataset_info(config):
     """Return the properties of the data set that the experiment uses."""
     recipe = recipe_of(config)
@@ -224,8 +216,7 @@ def _compile(plan, config, info, step, split):
 
 def _with_program(plan, program):
     seconds, source = compiler.step_time(program, plan.tpu)
-    cores = plan.tpu.num_cores
-    days, core_days = experiment_cost(plan.total_steps, seconds, cores)
+    days = plan.total_steps * seconds / 86_400
     return dataclasses.replace(
         plan,
         program=program,
@@ -235,7 +226,7 @@ def _with_program(plan, program):
         seconds_from=source,
         images_per_second=plan.batch_size / seconds,
         days=days,
-        core_days=core_days,
+        core_days=days * plan.tpu.num_cores,
     )
 
 
