@@ -100,20 +100,8 @@ def build(
     # A model of images is applied to each frame of a clip.
     family = families.of(config.model.name)
     by_frame = info.num_frames and not (family and family.takes_video)
-    options = {}
-    patch_size = config.model.architecture.patch_size
-    if objective.add_head and config.model.weights and patch_size:
-        options["resize_patches"] = True
-    model = getattr(keras_vit, config.model.name)(
-        weights=config.model.weights or None,
-        include_top=objective.include_top,
-        input_shape=info.image_shape if by_frame else info.input_shape,
-        class_names=info.class_names if objective.include_top else None,
-        head_bias_init=config.model.head_bias,
-        remat=config.model.remat,
-        **model_arguments,
-        **options,
-    )
+    shape = info.image_shape if by_frame else info.input_shape
+    backbone = _backbone(config, info, shape, objective, model_arguments)
 
     total_steps, eval_every = steps_of(config, info)
     warmup_steps = min(config.schedule.warmup_steps, total_steps // 5)
@@ -122,10 +110,10 @@ def build(
         config, kind, total_steps, eval_every
     )
 
-    backbone = model
+    model = backbone
     if objective.add_head is not None:
-        model.trainable = config.model.tune == "all"
-        model = objective.add_head(model)
+        backbone.trainable = config.model.tune == "all"
+        model = objective.add_head(backbone)
     elif config.model.tune == "head":
         training.train_head_only(model)
     elif config.model.tune == "lora":
@@ -163,6 +151,24 @@ def build(
         eval_every=eval_every,
         steps_per_execution=steps_per_execution,
         best_by=objective.best_by,
+    )
+
+
+def _backbone(config, info, input_shape, objective, arguments):
+    """Return the model of a config, without a head that is added later."""
+    options = {}
+    patch_size = config.model.architecture.patch_size
+    if objective.add_head and config.model.weights and patch_size:
+        options["resize_patches"] = True
+    return getattr(keras_vit, config.model.name)(
+        weights=config.model.weights or None,
+        include_top=objective.include_top,
+        input_shape=input_shape,
+        class_names=info.class_names if objective.include_top else None,
+        head_bias_init=config.model.head_bias,
+        remat=config.model.remat,
+        **arguments,
+        **options,
     )
 
 

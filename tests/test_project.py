@@ -105,7 +105,9 @@ def lines_of(function, source):
     ]
 
 
-@pytest.mark.parametrize("room", ["keras_vit", "keras_vit_cli"])
+@pytest.mark.parametrize(
+    "room", ["keras_vit", "keras_vit_cli", "recipes", "tools"]
+)
 def test_functions_have_few_lines_and_arguments(room):
     for path in (ROOT / room).rglob("*.py"):
         source = path.read_text()
