@@ -15,6 +15,9 @@ from keras_vit.weights.rules import (
     table,
 )
 
+# The formats of directories that may hold two towers.
+_OF_TOWERS = ("huggingface", "timm")
+
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
@@ -30,6 +33,7 @@ class Checkpoint:
             the constructors; others are absent.
         provenance: Where it was opened from: a name, a URL or a path.
         variant: The constructor of released weights, such as "ViTB16".
+        may_have_texts: Whether it is a text tower, or may have one beside it.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Checkpoint:
     metadata: dict
     provenance: str | None = None
     variant: str | None = None
+    may_have_texts: bool = False
 
     @property
     def format(self) -> table.Format:
@@ -50,14 +55,6 @@ class Checkpoint:
     def rules(self) -> list[table.Rule]:
         """The rule of each of its variables."""
         return self.format.rules(self.metadata)
-
-    @property
-    def may_have_texts(self) -> bool:
-        """Whether it is a text tower, or a directory that may hold one."""
-        return self.family in TEXTS or (
-            os.path.isdir(self.name)
-            and self.format_name in ("huggingface", "timm")
-        )
 
     @property
     def has_decoder(self) -> bool:
@@ -91,14 +88,23 @@ def open_checkpoint(
     else:
         name = f"{type(weights).__name__} {getattr(weights, 'name', '')!r}"
         arrays, config = formats.read_model(weights)
+    is_open_clip = "open_clip" in config
 
     def describe(some):
         family, format_name = _recognise(some, config)
         found = _describe(family, format_name, some, config, position_grid)
-        return dataclasses.replace(found, name=name)
+        has_tower = is_open_clip or hasattr(
+            FAMILIES[found.family], "TEXT_TOWER"
+        )
+        is_folder = os.path.isdir(name) and format_name in _OF_TOWERS
+        return dataclasses.replace(
+            found,
+            name=name,
+            may_have_texts=found.family in TEXTS or (is_folder and has_tower),
+        )
 
     try:
-        if "open_clip" in config:
+        if is_open_clip:
             arrays, config = open_clip.image_tower(arrays, config["open_clip"])
         return _one_model(arrays, describe)
     except ValueError as error:

@@ -71,14 +71,15 @@ def test_released_weights_are_named_with_their_constructor():
         keras_vit.from_pretrained("augreg")
 
 
-@pytest.mark.parametrize("name", ["a.npz", "a.keras"])
+@pytest.mark.parametrize("name", ["a.npz", "a.keras", "transformers"])
 def test_a_source_enters_a_dozen_functions(name, tmp_path):
     root, path = pathlib.Path(keras_vit.__file__).parent, str(tmp_path / name)
     model, entered = make_model(), set()
     if name == "a.keras":
         model.save(path)
     else:
-        keras_vit.save_checkpoint(model, path, "jax", allow_differences=True)
+        kind = "jax" if name == "a.npz" else "huggingface"
+        keras_vit.save_checkpoint(model, path, kind, allow_differences=True)
 
     def note(frame, event, _):
         code = frame.f_code

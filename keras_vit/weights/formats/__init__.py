@@ -76,7 +76,12 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
             found = _json(folder, "open_clip_config.json")
             return arrays, dict(open_clip=found)
         config = _json(folder, "config.json")
-        if processor := _processor(folder):
+        # As in transformers 5, that of a whole processor, of images and texts,
+        # takes precedence over one by itself.
+        processor = _json(folder, "processor_config.json").get(
+            "image_processor", _json(folder, "preprocessor_config.json")
+        )
+        if processor:
             config["preprocessor"] = processor
     return arrays, config
 
@@ -118,18 +123,6 @@ def _json(folder, name):
             f"{path!r} must be JSON: {error}. Fetch it again."
         ) from None
     return found
-
-
-def _processor(folder):
-    """Return the config of the image processor, {} without.
-
-    As in transformers 5, that within the config of a whole processor, of images
-    and texts, takes precedence over one by itself.
-    """
-    whole = _json(folder, "processor_config.json")
-    if "image_processor" in whole:
-        return whole["image_processor"]
-    return _json(folder, "preprocessor_config.json")
 
 
 def _weights(path, inside):
