@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import keras
 
-from keras_vit._arguments import check
+from keras_vit._arguments import checked
 from keras_vit._earlier_names import rename
 from keras_vit.models import arguments
 from keras_vit.models.build import build
@@ -46,6 +46,7 @@ def construct(
     return build(family, {"name": name, **sizes, **given}, variant)
 
 
+@checked
 def from_pretrained(
     source: str | os.PathLike | keras.Model,
     *,
@@ -79,7 +80,6 @@ def from_pretrained(
     Example:
         model = keras_vit.from_pretrained("ViTB16/augreg", classes=37)
     """
-    check(towers, "towers", Towers | None)
     changes = rename(changes)
     opened = registry.open_weights(
         source, position_grid=changes.get("position_grid")

@@ -93,7 +93,8 @@ def test_a_source_enters_a_dozen_functions(name, tmp_path):
             isinstance(x, Checkpoint) or (isinstance(x, str) and x == path)
             for x in given
         )
-        # The layer of metadata is given where the weights are from.
+        # Every call's arguments are checked. The layer of metadata is given
+        # where the weights are from.
         if is_given and room not in ("layers", "_arguments.py"):
             entered.add((code.co_filename, code.co_name))
 
