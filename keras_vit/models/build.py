@@ -261,7 +261,19 @@ def _fill(plan, model):
 def _order_classes(model, before):
     """Put a head into the order of its names, from that of its weights."""
     names, head = model.class_names, model.head
-    if not before or before == names or set(before) != set(names or ()):
+    if not before or before == names or names is None:
+        return
+    if set(before) != set(names):
+        for name in set(before) & set(names):
+            once = before.count(name) == names.count(name) == 1
+            if once and before.index(name) != names.index(name):
+                raise ValueError(
+                    "`class_names` must be those of the weights, in any order, "
+                    "or others in their place. Received: "
+                    f"{name!r} as class {names.index(name)}, which is class "
+                    f"{before.index(name)} of the weights, beside new names. "
+                    "For a new head, open the weights with include_top=False."
+                )
         return
     if len(set(names)) < len(names):
         return  # of ImageNet two are cranes

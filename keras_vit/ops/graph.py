@@ -43,6 +43,15 @@ class Model(keras.Model):
                     del values[name]
             return tree.map_structure(lambda x: values[id(x)], self.output)
 
+        def zero_grad(self, set_to_none=True):
+            """Clear the gradient of each variable.
+
+            Keras clears that of one of each path, and two towers have blocks
+            of the same paths: the others would add up over the steps.
+            """
+            for variable in self.trainable_variables:
+                variable.value.grad = None
+
 
 def _is_eager(inputs):
     import torch

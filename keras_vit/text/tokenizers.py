@@ -6,6 +6,7 @@ takes with it into a `.keras` file, and what it makes of them.
 
 import json
 import os
+import pathlib
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -169,9 +170,13 @@ class Tokenizer:
     def save_files(self, folder: str | os.PathLike) -> None:
         """Write the files of the checkpoint to a directory.
 
+        Files of another tokenizer there, which would be read, are removed.
+
         Args:
             folder: The directory.
         """
+        for name in set(FILES) - set(self.files):
+            pathlib.Path(folder, name).unlink(missing_ok=True)
         for name, data in self.files.items():
             with open(os.path.join(folder, name), "wb") as file:
                 file.write(data)

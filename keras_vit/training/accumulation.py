@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from keras_vit.ops import xla
+from keras_vit.training.task_loss import clear_gradients
 
 
 def accumulate(model: keras.Model, micro_batches: int) -> keras.Model:
@@ -213,7 +214,7 @@ class _TorchAccumulation(_Accumulation):
         import torch
 
         self._check_batch(data)
-        self.zero_grad()
+        clear_gradients(self)
         for index in range(self.micro_batches):
             x, y, sample_weight = self._part(data, index)
             y_pred = self(x, training=True)

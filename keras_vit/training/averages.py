@@ -64,4 +64,10 @@ class SwapAverages(keras.callbacks.Callback):
         return self.model.trainable_variables
 
     def _assign_averages(self):
+        optimizer = self.model.optimizer
+        if not getattr(optimizer, "inner_optimizer", optimizer).use_ema:
+            raise ValueError(
+                "The optimizer must have use_ema=True, for averages to be "
+                f"there. Received: {optimizer.name!r} with use_ema=False"
+            )
         self.model.optimizer.finalize_variable_values(self._variables())

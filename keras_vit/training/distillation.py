@@ -146,8 +146,9 @@ def distilled(
         token, and of the teacher.
 
     Raises:
-        ValueError: If the model is no classifier, or the teacher has other
-            classes or contradicts `probabilities`.
+        ValueError: If the model is no classifier or gives probabilities, or
+            the teacher has other classes, contradicts `probabilities`, or alone
+            scales pixels.
 
     Reference:
         Touvron et al. 2021, section 4.
@@ -157,6 +158,19 @@ def distilled(
         raise ValueError(
             "`model` must have a head of classes. Received: "
             f"{model.name!r} with include_top=False"
+        )
+    given = output_of(last_layer(model.output))
+    if given in PROBABILITIES:
+        raise ValueError(
+            "`model` must give logits, which the loss compares. Received: "
+            f"{model.name!r}, whose last layer gives those of a {given}"
+        )
+    scales = getattr(teacher, "includes_preprocessing", False)
+    if scales and not inner.includes_preprocessing:
+        raise ValueError(
+            "`model` must take pixels in [0, 255] as the teacher does, which "
+            f"sees the same images. Received: {model.name!r} with "
+            "include_preprocessing=False"
         )
     classes = model.output_shape[-1]
     images = model.input

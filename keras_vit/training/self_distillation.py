@@ -179,15 +179,17 @@ class SelfDistillation(keras.Model):
             *zip(self.student_heads, self.teacher_heads, strict=True),
         ):
             of_path = {v.path: v for v in teacher.weights}
+            for v in student.weights:  # those that do not change, too
+                if keras.backend.is_float_dtype(v.dtype):
+                    # JAX would share the array, and give its memory to a
+                    # result.
+                    of_path[v.path].assign(ops.copy(v.value))
             # With the averages of a BatchNormalization.
             pairs += [
                 (v, of_path[v.path])
                 for v in student.weights
                 if v.trainable or v.name.startswith("moving_")
             ]
-        for student, teacher in pairs:
-            # JAX would share the array, and give its memory to a result.
-            teacher.assign(ops.copy(student.value))
         return pairs
 
     @property
@@ -344,6 +346,9 @@ class SwapTeacher(averages.SwapAverages):
 
     def __init__(self):
         super().__init__(swap_on_epoch=True)
+
+    def on_train_begin(self, logs=None):
+        self._restore()  # the student, whose teacher an earlier `fit` left
 
     def on_test_begin(self, logs=None):
         pass

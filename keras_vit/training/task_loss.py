@@ -86,11 +86,12 @@ def clear_all_gradients(model: keras.Model) -> None:
         model: The model that is trained.
     """
     if keras.backend.backend() == "torch":
-        model.zero_grad = types.MethodType(_clear_gradients, model)
+        model.zero_grad = types.MethodType(clear_gradients, model)
 
 
-def _clear_gradients(self, set_to_none=True):
-    for variable in self.trainable_variables:
+def clear_gradients(model: keras.Model, set_to_none: bool = True) -> None:
+    """Clear the gradient of each variable of a model, under PyTorch."""
+    for variable in model.trainable_variables:
         variable.value.grad = None
 
 

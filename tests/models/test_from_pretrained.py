@@ -104,3 +104,14 @@ def test_a_source_enters_a_dozen_functions(name, tmp_path):
     finally:
         sys.setprofile(None)
     assert len(entered) <= 12, sorted(entered)
+
+
+def test_class_names_that_contradict_the_head_are_refused(tmp_path):
+    path = tmp_path / "a.keras"
+    make_model().save(path)  # of the classes a, b, c, d and e
+    with pytest.raises(ValueError, match="'b' as class 0, .* class 1 of"):
+        keras_vit.from_pretrained(path, class_names=tuple("bxyze"))
+    names = ("ant", "b", "cat", "dog", "eel")
+    assert keras_vit.from_pretrained(path, class_names=names).class_names == (
+        names
+    )

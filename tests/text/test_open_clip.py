@@ -99,3 +99,22 @@ def test_the_numerics_of_the_image_tower_are_read(tmp_path):
     metadata = checkpoint.open_checkpoint(tmp_path).metadata
     assert metadata["layer_norm_epsilon"] == 1e-2
     assert metadata["activation"] == "gelu_tanh"
+
+
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        ({}, ("end", 2)),
+        (dict(eos_id=2), ("end", 2)),
+        (dict(eos_id=3), ("end", 3)),
+    ],
+)
+def test_the_end_of_a_text_is_the_token_that_is_named(
+    given, expected, tmp_path
+):
+    config = json.loads(json.dumps(CONFIG))
+    config["model_cfg"]["text_cfg"] |= dict(pool_type="eos", **given)
+    write(tmp_path, config)
+    source = checkpoint.open_checkpoint(tmp_path)
+    metadata = checkpoint.open_text(source).metadata
+    assert (metadata["pooling"], metadata["end_token"]) == expected

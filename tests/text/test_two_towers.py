@@ -125,6 +125,23 @@ def test_each_tower_opens_alone(tmp_path):
 
 
 @pytest.mark.backend("torch")
+def test_gradients_of_both_towers_begin_anew_in_each_step():
+    model = make()
+    model.compile(keras.optimizers.SGD(0.0), loss=dict(logits="mse"))
+    inputs = dict(
+        images=np.ones((2, 16, 16, 3), "float32"),
+        ids=np.ones((2, 6), "int32"),
+    )
+    found = []
+    for _ in range(2):
+        model.train_on_batch(inputs, dict(logits=np.zeros((2, 2))))
+        weights = model.trainable_variables
+        found.append([numpy(w.value.grad) for w in weights])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("kind", ["clip", "siglip"])
 def test_a_model_is_saved_with_its_tokenizer(kind, tmp_path):
     model = make(kind, logit_bias=-3.0)

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 
 from keras_vit import training
 
@@ -29,3 +30,11 @@ def test_averages_are_evaluated_and_the_weights_return():
     np.testing.assert_allclose(last, (first + second) / 2, rtol=1e-6)
     assert np.abs(second - first).max() > 1e-3
     np.testing.assert_array_equal(model.get_weights()[0], last)
+
+
+def test_averages_that_are_not_there_are_refused():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    x, y = np.ones((4, 2), "float32"), np.ones((4, 1), "float32")
+    with pytest.raises(ValueError, match="use_ema=True"):
+        model.evaluate(x, y, callbacks=[training.SwapAverages()], verbose=0)

@@ -208,3 +208,9 @@ def test_other_classes_are_refused(teacher):
     headless = keras_vit.DeiT(**TINY | dict(include_top=False))
     with pytest.raises(ValueError, match="must have a head"):
         training.distilled(headless, teacher)
+    sure = keras_vit.DeiT(**TINY, classifier_activation="softmax")
+    with pytest.raises(ValueError, match="`model` must give logits"):
+        training.distilled(sure, teacher)
+    scaled = keras_vit.DeiT(**TINY, include_preprocessing=False)
+    with pytest.raises(ValueError, match=r"must take pixels in \[0, 255\]"):
+        training.distilled(scaled, teacher)

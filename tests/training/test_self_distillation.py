@@ -233,6 +233,36 @@ def test_between_epochs_the_student_has_the_weights_of_the_teacher():
 
 
 @pytest.mark.backend("torch")
+def test_a_student_that_trains_again_is_the_one_that_was_left():
+    found = []
+    for epochs in ((2,), (1, 1)):
+        model, swap = distilled.make(), training.SwapTeacher()
+        model.compile(keras.optimizers.SGD(0.1))
+        for number in epochs:
+            model.fit(
+                distilled.batch(),
+                np.zeros(distilled.B),
+                epochs=number,
+                callbacks=[swap],
+                verbose=0,
+            )
+        found.append([numpy(student) for student, _ in model.pairs])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.backend("torch")
+def test_a_teacher_has_the_layers_that_are_frozen():
+    student = keras_vit.ViT(**distilled.TINY)
+    student.get_layer("embedding").trainable = False
+    settings = training.DINO(**distilled.SETTINGS)
+    model = training.SelfDistillation(student, settings)
+    of_path = {v.path: numpy(v) for v in model.teacher.weights}
+    for variable in student.weights:
+        np.testing.assert_array_equal(of_path[variable.path], numpy(variable))
+
+
+@pytest.mark.backend("torch")
 def test_the_averages_of_batches_follow_too():
     small = FAMILIES["conv_mlp"].small
     student = keras_vit.ConvMLP(

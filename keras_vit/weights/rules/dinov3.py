@@ -154,12 +154,12 @@ def _timm_refused(metadata, format):
 
 def _settings(config):
     found = transformers.settings(config, _KINDS)
-    if config.get("model_type") == "dinov3_vit":
-        config = _DEFAULTS | config
+    defaults = _DEFAULTS if config.get("model_type") == "dinov3_vit" else {}
+    rope = configs.section(config, "rope_parameters")
+    config = defaults | rope | config
     if configs.flag(config, "use_gated_mlp"):
         heads.refuse(config, hidden_act="silu")
-    rope = configs.section(config, "rope_parameters")
-    theta = configs.number(rope | config, "rope_theta", 0.0, 1e9)
+    theta = configs.number(config, "rope_theta", 0.0, 1e9)
     return found | configs.known(rotary="centered", rotary_theta=theta)
 
 

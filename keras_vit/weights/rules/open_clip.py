@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from keras_vit.weights.formats.guard import Stored
-from keras_vit.weights.rules import configs, table
+from keras_vit.weights.rules import clip_text, configs, table
 
 _IMAGE = "visual."
 # After the prefix of a tower of timm.
@@ -138,12 +138,16 @@ def text_tower(
         for key in _SCALARS
         if key in arrays
     }
-    eos = 2 if pool == "argmax" else configs.integer(text, "eos_id", 0)
+    eos = configs.integer(text, "eos_id", 0)
+    if pool == "argmax" or eos is None:
+        eos = 2  # OpenCLIP's default
     tower = dict(
         num_attention_heads=configs.integer(text, "heads") or 8,
         eos_token_id=eos,
         **_numerics(model, text),
     )
+    if pool == "eos":  # whose id 2 is not a sign for the largest
+        tower["model_type"] = clip_text.MODEL_TYPES[1]
     return f"{kind}_text", own, tower
 
 
