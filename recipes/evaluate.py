@@ -39,6 +39,7 @@ import argparse
 import json
 import os
 import sys
+from typing import Any
 
 import keras
 import numpy as np
@@ -313,7 +314,7 @@ def _load_data(options):
             options.split or "validation", name=options.dataset, **places
         )
     config = trained_on.config_beside(options.model)
-    run = experiment.Data() if config is None else config.data
+    run: Any = experiment.Data() if config is None else config.data
     if not trained_on.same_dataset(run.dataset, options.dataset):
         run = experiment.Data()
     for name, value in places.items():
@@ -325,8 +326,10 @@ def _load_data(options):
         eval_split=options.split or run.eval_split,
         eval_fraction=run.eval_fraction if fraction is None else fraction,
         seed=run.split_seed if seed is None else seed,
+        broken=run.broken,  # what is left out changes what is held out
         **places,
     )
+    data.warn_if_scaled(held_out)
     if train.ignored or held_out.ignored:
         print(data.describe_ignored(train, held_out), file=sys.stderr)
     from_files = held_out.stream is None

@@ -18,6 +18,7 @@ FIELDS = (
     "data.data_dir",
     "data.manual_dir",
     "data.try_gcs",
+    "data.broken",
     "data.exclude",
     "data.dev_fraction",
     "data.shots",

@@ -58,7 +58,7 @@ def find(
         for name in EVALUATION_FOLDERS
         if (root / name / NAME).exists()
     ]
-    if train_root != root and evaluation:
+    if evaluation:
         others = _read(evaluation[0] / NAME, kind)
         unknown = {name for _, labels in others for name in labels} - {*names}
         if unknown:

@@ -108,6 +108,13 @@ def load_pairs(
     """
     path = os.path.expanduser(dataset)
     splits = (train_split, eval_split)
+    is_whole = dataset == "digit_sentences" or os.path.isfile(path)
+    if is_whole and any(splits):
+        raise ValueError(
+            "`train_split` and `eval_split` must be left out for a data set "
+            f"without parts. Received: train_split={train_split!r}, "
+            f"eval_split={eval_split!r} for dataset={dataset!r}"
+        )
     if dataset == "digit_sentences":
         parts = digit_sentences.find(eval_fraction, seed)
     elif os.path.isfile(path):

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import warnings
 
 import numpy as np
 
@@ -58,6 +59,15 @@ def read_panoptic(
             f"{str(path)!r} must be a panoptic JSON file of COCO, whose images "
             f"exist: {error}"
         ) from error
+    absent = sorted(
+        files.keys() - {each["image_id"] for each in content["annotations"]}
+    )
+    if absent:
+        warnings.warn(
+            f"{len(absent)} images of {str(path)!r} are left out, such as "
+            f"{files[absent[0]]!r}: they have no entry in `annotations`",
+            stacklevel=2,
+        )
     return found, names, stuff
 
 

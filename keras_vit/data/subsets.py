@@ -101,7 +101,8 @@ def keep_shots(source: Source, shots: int, seed: int) -> Source:
                 output_signature=everything.element_spec,
             )
         return tensorflow().data.Dataset.from_tensor_slices(
-            (np.array(images)[start:stop], np.array(labels)[start:stop])
+            # NumPy would cut zeros off the end of bytes.
+            (tensorflow().constant(images[start:stop]), labels[start:stop])
         )
 
     return dataclasses.replace(

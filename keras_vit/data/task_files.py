@@ -276,8 +276,13 @@ def _class_names(root, most):
             "A folder of masks must hold classes.txt, with the name of a class "
             f"in each line. Missing: {str(file)!r}"
         )
-    names = tuple(file.read_text(encoding="utf-8").split("\n"))
-    names = tuple(name.strip() for name in names if name.strip())
+    lines = file.read_text(encoding="utf-8-sig").strip().split("\n")
+    names = tuple(name.strip() for name in lines)
+    if "" in names:
+        raise ValueError(
+            f"{str(file)!r} must name a class in each line, since masks count "
+            f"them. Received: nothing in line {names.index('') + 1}"
+        )
     if len(names) < 2 or len(set(names)) < len(names):
         raise ValueError(
             f"{str(file)!r} must name at least two classes, each once. "

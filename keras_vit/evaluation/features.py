@@ -160,6 +160,8 @@ def labels_of(batch: dict) -> np.ndarray:
     """
     labels = np.asarray(batch["labels"])
     labels = labels[_is_example(batch)]
+    if labels.ndim == 2 and labels.shape[-1] == 1:  # as keras.datasets has them
+        labels = labels[:, 0]
     if labels.ndim == 2:
         if (np.count_nonzero(labels, axis=-1) != 1).any():
             raise ValueError(

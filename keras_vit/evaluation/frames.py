@@ -75,6 +75,8 @@ class FrameAveragePrecision(ByExample):
     def result(self) -> dict:
         """Return "mAP", and "AP_by_class", NaN where no box is true.
 
+        All are NaN if a score is.
+
         Raises:
             ValueError: If there is no example.
         """
@@ -84,6 +86,8 @@ class FrameAveragePrecision(ByExample):
         labels, scores, right = (np.concatenate(x) for x in columns)
         counts = np.sum(counts, axis=0)
         precision = np.full(self.num_classes, np.nan)
+        if np.isnan(scores).any():
+            return {"mAP": np.nan, "AP_by_class": precision}
         for label in np.flatnonzero(counts):
             if label in self.unscored:
                 continue

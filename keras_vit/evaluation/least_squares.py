@@ -85,6 +85,8 @@ class LeastSquares:
     ) -> float:
         """Return the share of examples whose class has the highest score.
 
+        It is NaN if a feature is.
+
         Those of a class without labelled images count as wrong: `few_shot` and
         `Probe` refuse them.
 
@@ -98,6 +100,8 @@ class LeastSquares:
         for start in range(0, len(features), 1024):
             part = slice(start, start + 1024)
             scores = np.asarray(features[part], "float32") @ kernel + bias
+            if np.isnan(scores).any():
+                return np.nan
             right += np.sum(scores.argmax(axis=-1) == labels[part])
         return float(right / len(features))
 

@@ -48,13 +48,16 @@ def mean_average_precision(
 
     Returns:
         The mean over the classes that at least one image has, and the average
-        precision of each class, `[K]`, NaN for classes without images.
+        precision of each class, `[K]`, NaN for classes without images. All are
+        NaN if a score is.
 
     Raises:
         ValueError: If the shapes differ, or no image has a label.
     """
     scores, targets = _checked(scores, targets)
     found = np.full(targets.shape[1], np.nan)
+    if np.isnan(scores).any():
+        return np.nan, found
     for k in np.flatnonzero(targets.any(axis=0)):
         order = np.argsort(-scores[:, k], kind="stable")
         score, right = scores[order, k], targets[order, k]
@@ -71,13 +74,15 @@ def precision_at_1(scores: np.ndarray, targets: np.ndarray) -> float:
     """Return how often the class of the highest score is one of the labels.
 
     Args:
-        scores: `[N, K]`.
+        scores: `[N, K]`; the result is NaN if one is.
         targets: `[N, K]`, 0 or 1.
 
     Raises:
         ValueError: If the shapes differ, or no image has a label.
     """
     scores, targets = _checked(scores, targets)
+    if np.isnan(scores).any():
+        return np.nan
     best = scores.argmax(axis=1)[:, None]
     return float(np.take_along_axis(targets, best, axis=1).mean())
 

@@ -61,6 +61,12 @@ class PanopticQuality(ByExample):
             (int(t), int(p)): int(n)
             for (t, p), n in zip(pairs, counts, strict=True)
         }
+        for name in (*target_classes.values(), *predicted_classes.values()):
+            if not 0 <= name < self.num_classes:
+                raise ValueError(
+                    f"Classes must be 0 to {self.num_classes - 1}. Received: "
+                    f"{name}"
+                )
         area = {s: int((predicted == s).sum()) for s in predicted_classes}
         true_area = {s: int((target == s).sum()) for s in target_classes}
         found = np.zeros((self.num_classes, 4))  # IoU, TP, FP, FN

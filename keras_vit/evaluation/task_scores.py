@@ -57,7 +57,7 @@ def task_scores(
     """
     _check_classes(getattr(model, "class_names", None) or (), source)
     interpret = interpret or model.interpret
-    score = _score_of(source)
+    score = _score_of(source, getattr(model, "options", {}))
     options = _options_of(source)
     pads = getattr(model, "options", {}).get("pads")  # images that it prepares
     if padded or pads:
@@ -83,8 +83,9 @@ def _check_classes(names, source):
     """Refuse a model whose labels are those of other classes."""
     own = source.class_names
     # Of names that are numbers in one of them (TFDS) the count is compared.
-    comparable = len(names) != len(own) or {*names} & {*own}
-    if names and own and tuple(names) != own and comparable:
+    are_numbers = any(all(str(n).isdigit() for n in x) for x in (names, own))
+    same = len(names) == len(own) and are_numbers
+    if names and own and tuple(names) != own and not same:
         raise ValueError(
             "`model` must have the classes of the source in its order, since "
             f"labels are numbers. Received: {len(names)} classes, first "
@@ -93,11 +94,11 @@ def _check_classes(names, source):
         )
 
 
-def _score_of(source) -> Any:
+def _score_of(source, options) -> Any:
     if source.task == "segmentation":
         return MeanIoU(len(source.class_names))
     if source.task == "depth":
-        return DepthErrors()
+        return DepthErrors(relative=options.get("kind") == "relative")
     if source.task == "panoptic":
         return PanopticQuality(len(source.class_names))
     if source.task == "actions":

@@ -174,3 +174,10 @@ def test_sequences_of_classes_are_labels(tmp_path):
     rows = {i: TARGETS[i] for i in range(2)}
     found = by_number({key: value[:2] for key, value in batch.items()})
     assert found == rows
+
+
+def test_a_list_of_test_images_beside_that_of_the_folder_is_used(tmp_path):
+    write_folder(tmp_path, ROWS)
+    write_folder(tmp_path / "test", ROWS[:2])
+    train, evaluation = data.load(str(tmp_path))
+    assert (train.num_examples, evaluation.num_examples) == (5, 2)

@@ -160,3 +160,9 @@ def test_records_and_tfds_are_streams(tmp_path):
         assert batch["images"]["images"].shape == (8, 8, 8, 1)
         with pytest.raises(ValueError, match="feature `image`, and captions"):
             data.load_pairs("mnist")
+
+
+def test_splits_of_a_table_without_parts_are_refused(tmp_path):
+    path = write_table(tmp_path, ["0.png,a", "1.png,b"])
+    with pytest.raises(ValueError, match="`train_split` and `eval_split`"):
+        data.load_pairs(str(path), eval_split="nothing")

@@ -137,3 +137,14 @@ def test_too_much_is_refused(source):
 def test_a_dev_split_of_nothing_is_refused(stream):
     with pytest.raises(ValueError, match="must leave examples"):
         data.hold_out_dev(stream, 0.001, seed=0)
+
+
+def test_bytes_of_kept_shots_end_as_the_files_do(stream):
+    def read(start, stop, seed=None, cache=False):
+        examples = stream.stream(start, stop, seed, cache)
+        return examples.map(lambda image, label: (image + b"\0\0", label))
+
+    padded = dataclasses.replace(stream, stream=read)
+    kept = data.keep_shots(padded, 1, seed=0)
+    for image, _ in kept.stream(0, 4).as_numpy_iterator():
+        assert image.endswith(b"\0\0")

@@ -256,6 +256,11 @@ def test_a_folder_of_panoptic_segments(tmp_path):
     file.write_bytes(file.read_bytes()[:-40])
     with pytest.raises(ValueError, match=r"b\.png' must be an image of segm"):
         train.load(0)
+    index = tmp_path / "annotations/panoptic_train2017.json"
+    more = [*content["images"], dict(id=2, file_name="c.png")]
+    index.write_text(json.dumps(content | dict(images=more)))
+    with pytest.warns(UserWarning, match=r"1 images .* such as 'c\.png'"):
+        data.load_task(str(tmp_path), "panoptic")
     file.unlink()
     with pytest.raises(ValueError, match=r"missing: .*b\.png"):
         data.load_task(str(tmp_path), "panoptic")
@@ -441,3 +446,12 @@ def test_hues_turn_and_brightness_stays():
     for colour in seen:
         np.testing.assert_allclose(max(colour), 255, atol=1e-2)
         assert min(colour) < 1e-2 and sorted(colour)[1] <= 0.6 * 255
+
+
+def test_a_line_without_a_class_is_refused(tmp_path):
+    file = tmp_path / "classes.txt"
+    file.write_text("\ufeffsky\nroad\n")
+    assert task_files._class_names(tmp_path, 255) == ("sky", "road")
+    file.write_text("sky\n\nroad\n")
+    with pytest.raises(ValueError, match="nothing in line 2"):
+        task_files._class_names(tmp_path, 255)

@@ -195,7 +195,7 @@ def test_windows_cover_an_image_and_overlaps_are_averaged():
         evaluation.predict_windows(lambda x: x, image, (6, 4), (3, 3))
 
 
-@pytest.mark.parametrize("names", [("b", "a"), ("N/A", "a", "b"), "xyz"])
+@pytest.mark.parametrize("names", [("b", "a"), ("N/A", "a", "b"), "xyz", "BA"])
 def test_a_model_of_other_classes_is_not_scored(names):
     """Of COCO's 91 numbers and 80 classes, say."""
     source = data.TaskSource(
@@ -209,7 +209,38 @@ def test_a_model_of_other_classes_is_not_scored(names):
     score = evaluation.task_scores.__wrapped__  # of no model of Keras
     with pytest.raises(ValueError, match="the classes of the source in its"):
         score(model, source, [])
-    # Others are of the same number, and named by it.
+    # Numbers in place of names are of the same number.
     model.class_names = ("1", "2")
     with pytest.raises(ValueError, match="at least one example"):
         score(model, source, [])
+
+
+def test_relative_depth_is_scored_up_to_scale_and_shift():
+    depth = np.array([[1.0, 2.0, 4.0, 5.0]])
+    source = data.TaskSource(
+        name="lines",
+        task="depth",
+        class_names=(),
+        num_examples=1,
+        load=lambda index: dict(depth=depth),
+    )
+    model = types.SimpleNamespace(
+        class_names=(),
+        options=dict(kind="relative"),
+        predict_on_batch=lambda images: {},
+        interpret=lambda outputs, sizes: [dict(depth=3 / depth + 1)],
+    )
+    batch = dict(images=np.zeros(1), index=[0], sizes=[(1, 4)])
+    found = evaluation.task_scores.__wrapped__(model, source, [batch])
+    assert found["AbsRel"] == pytest.approx(0, abs=1e-6)
+
+
+def test_classes_that_are_not_there_are_refused():
+    score = evaluation.PanopticQuality(3)
+    segments = dict(
+        target=np.zeros((2, 2), int), predicted=np.zeros((2, 2), int)
+    )
+    with pytest.raises(ValueError, match="must be 0 to 2. Received: -1"):
+        score.update(
+            0, **segments, target_classes={0: -1}, predicted_classes={0: 2}
+        )

@@ -155,3 +155,10 @@ def test_predictions_are_those_of_keras(source):
     np.testing.assert_allclose(of_probabilities, losses, rtol=1e-3, atol=1e-4)
     with pytest.raises(ValueError, match="`top_k` must be 1 to 3"):
         evaluation.predictions(model, [], top_k=4)
+
+
+def test_labels_may_have_an_axis_of_one():
+    from keras_vit.evaluation.features import labels_of
+
+    batch = dict(labels=np.array([[3], [7], [1]]))
+    assert labels_of(batch).tolist() == [3, 7, 1]

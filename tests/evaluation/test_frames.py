@@ -51,3 +51,9 @@ def test_a_label_of_no_class_is_refused():
 def test_no_example_is_refused():
     with pytest.raises(ValueError, match="at least one example"):
         evaluation.FrameAveragePrecision(1).result()
+
+
+def test_scores_that_are_no_numbers_have_no_precision():
+    score = evaluation.FrameAveragePrecision(1)
+    score.update(0, [LEFT], [0], [LEFT], [0], [np.nan])
+    assert np.isnan(score.result()["mAP"])

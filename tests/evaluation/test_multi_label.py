@@ -61,3 +61,10 @@ def test_padding_is_left_out_of_scores():
     np.testing.assert_array_equal(targets, [[1, 1], [1, 1], [1, 0]])
     with pytest.raises(ValueError, match="`labels` must be one for each"):
         evaluation.features(model, batches)
+
+
+@pytest.mark.backend("torch")
+def test_scores_that_are_no_numbers_have_no_precision():
+    scores, targets = np.full((4, 2), np.nan), np.array([[1, 0], [0, 1]] * 2)
+    assert np.isnan(evaluation.mean_average_precision(scores, targets)[0])
+    assert np.isnan(evaluation.precision_at_1(scores, targets))
