@@ -165,18 +165,22 @@ class Tokenizer:
                 f"{_CLEANINGS.get(kind, _CLEANINGS[''])} for one of kind "
                 f"{kind!r}. Received: {clean!r} in {os.fspath(folder)!r}"
             )
-        return cls(kind, files, context_length, clean == "canonicalize")
+        canonical = clean == "canonicalize" or _options(folder).get("canonical")
+        return cls(kind, files, context_length, bool(canonical))
 
     def save_files(self, folder: str | os.PathLike) -> None:
         """Write the files of the checkpoint to a directory.
 
-        Files of another tokenizer there, which would be read, are removed.
+        Files of another tokenizer there, which would be read, are removed. Its
+        own files do not say that texts are made canonical; a further one does.
 
         Args:
             folder: The directory.
         """
-        for name in set(FILES) - set(self.files):
+        for name in {*FILES, _OPTIONS} - set(self.files):
             pathlib.Path(folder, name).unlink(missing_ok=True)
+        if self.canonical:
+            self._save_options(folder)
         for name, data in self.files.items():
             with open(os.path.join(folder, name), "wb") as file:
                 file.write(data)
@@ -188,6 +192,9 @@ class Tokenizer:
             folder: The directory.
         """
         self.save_files(folder)
+        self._save_options(folder)
+
+    def _save_options(self, folder):
         names = ("kind", "context_length", "canonical")
         options = {name: getattr(self, name) for name in names}
         path = os.path.join(folder, _OPTIONS)
@@ -201,9 +208,7 @@ class Tokenizer:
         Args:
             folder: The directory.
         """
-        with open(os.path.join(folder, _OPTIONS), encoding="utf-8") as file:
-            options = json.load(file)
-        return cls(files=_read(folder), **options)
+        return cls(files=_read(folder), **_options(folder))
 
     def config(self) -> dict:
         """Return the object in tokenizer_config.json, with special tokens."""
@@ -230,6 +235,12 @@ def word_tokenizer(words: Sequence[str], context_length: Count) -> Tokenizer:
     """
     data = json.dumps(list(words)).encode()
     return Tokenizer("words", {"words.json": data}, context_length)
+
+
+def _options(folder):
+    """Return what `save` wrote beside the files, {} without."""
+    path = pathlib.Path(folder, _OPTIONS)
+    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
 
 
 def _read(folder):

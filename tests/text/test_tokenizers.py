@@ -166,6 +166,21 @@ def test_cleaning_that_is_not_done_is_refused(tmp_path):
         Tokenizer.from_directory(tmp_path, 8)
 
 
+def test_files_of_a_tokenizer_are_its_own_and_say_how_texts_are_cleaned(
+    tmp_path,
+):
+    pytest.importorskip("tokenizers")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    write_t5(tmp_path / "old")
+    (tmp_path / "new/vocab.json").write_text("{}")
+    tokenizer = Tokenizer.from_directory(tmp_path / "old", 8)
+    tokenizer.save_files(tmp_path / "new")
+    again = Tokenizer.from_directory(tmp_path / "new", 8)
+    assert tokenizer.canonical and again.canonical
+    assert again.files == tokenizer.files
+
+
 KINDS = {
     "clip": ("CLIPTokenizer", lambda folder: write_clip(folder, False)),
     "clip json": ("CLIPTokenizer", lambda folder: write_clip(folder, True)),
