@@ -79,8 +79,9 @@ def open_towers(
         family = getattr(FAMILY_RULES[source.family], "FILES_OF", source.family)
         head = source.metadata.get("classes") is not None
         own = dict(name="image_tower", include_top=head)
-        given = {k: v for k, v in changes.items() if k != "max_patches"}
-        image = build(FAMILIES[family], given | own, source=source)
+        of_one_size = [name for name in _OF_BOTH if name != "max_patches"]
+        arguments.refuse_unknown("from_pretrained", changes, of_one_size)
+        image = build(FAMILIES[family], changes | own, source=source)
         widths = image.output_shape[-1], tower.output_shape[-1]
         if widths[0] != widths[1]:
             raise ValueError(

@@ -114,6 +114,8 @@ def test_each_tower_opens_alone(tmp_path):
     assert classifier.output_shape == (None, 7)
     with pytest.raises(TypeError, match="no argument 'classes'"):
         keras_vit.from_pretrained(folder, towers="both", classes=7)
+    with pytest.raises(TypeError, match="no argument 'max_patches'"):
+        keras_vit.from_pretrained(folder, max_patches=7)
     texts = keras_vit.from_pretrained(folder, towers="text")
     keras_vit.save_checkpoint(texts, tmp_path, format="huggingface")
     with pytest.raises(ValueError, match="which is a text tower"):
