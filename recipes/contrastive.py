@@ -123,6 +123,13 @@ def _train(config, workdir, devices, info, made, parts, batches):
         model=f"{frozen}and a text tower",
         examples="images with captions",
     )
+    shared = data.count_shared(evaluated.images, train.images)
+    if shared and devices.is_main:
+        print(
+            f"WARNING: {shared} of the {evaluated.num_examples} evaluation "
+            "images are also training images.",
+            flush=True,
+        )
     scores = evaluation.PairScores(evaluated, batches[1](), built.model)
     fitting.fit(
         *(built, config, devices, workdir, batches),

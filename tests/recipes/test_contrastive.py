@@ -102,6 +102,20 @@ def of_greys(images):
 
 
 @pytest.mark.backend("torch")
+def test_training_images_among_those_of_the_evaluation_are_counted(
+    tmp_path, capsys
+):
+    config = of_greys(tmp_path / "images")
+    rows = (tmp_path / "images/captions.csv").read_text().splitlines()
+    (tmp_path / "images/train.csv").write_text("\n".join(rows))
+    (tmp_path / "images/test.csv").write_text("\n".join(rows[:1] + rows[-4:]))
+    config.data.dataset = str(tmp_path / "images")
+    config.schedule.total_steps = 2
+    finetune.run(config, str(tmp_path / "run"))
+    assert "WARNING: 4 of the 4 eval" in capsys.readouterr().out
+
+
+@pytest.mark.backend("torch")
 def test_an_image_that_does_not_decode_is_named(tmp_path):
     config = of_greys(tmp_path / "images")
     (tmp_path / "images/3.png").write_bytes(b"no image")
