@@ -126,7 +126,7 @@ def read_coco(
     content = _content(path)
     names = {each["id"]: each["name"] for each in content["categories"]}
     index = {number: i for i, number in enumerate(sorted(names))}
-    objects, outside, skipped = _objects(content, path, broken == "skip")
+    objects, outside, skipped = _objects(content, path, index, broken == "skip")
     boxes = [each["bbox"] for own in objects.values() for each in own]
     within = sum(left + a <= 1 and top + b <= 1 for left, top, a, b in boxes)
     if within > _MOSTLY * len(boxes):
@@ -160,12 +160,11 @@ def read_coco(
     return found, tuple(names[number] for number in index)
 
 
-def _objects(content, path, skips):
+def _objects(content, path, index, skips):
     """Return the annotations of each image, and the boxes that do not fit.
 
     The latter are descriptions of those outside, and of those left out.
     """
-    ids = sorted(each["id"] for each in content["categories"])
     entries = {each["id"]: each for each in content["images"]}
     objects: dict = {number: [] for number in entries}
     outside, skipped = [], []
@@ -176,10 +175,11 @@ def _objects(content, path, skips):
                 f"Each annotation must be of an image of the file. Received: "
                 f"image_id={entry.get('image_id')} of {where}"
             )
-        if entry.get("category_id") not in ids:
+        if entry.get("category_id") not in index:
             raise ValueError(
-                f"Each annotation must have one of the categories {ids}. "
-                f"Received: category_id={entry.get('category_id')} of {where}"
+                "Each annotation must have one of the categories "
+                f"{list(index)}. Received: category_id="
+                f"{entry.get('category_id')} of {where}"
             )
         image = entries[entry["image_id"]]
         fault = _fault(entry.get("bbox"), image["height"], image["width"])
