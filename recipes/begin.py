@@ -120,6 +120,7 @@ def record(
         channels=info.channels,
         classes=len(info.class_names),
         data=data,
+        weights_place=trained_on.place_of(config.model.weights),
         total_steps=built.total_steps,
         warmup_steps=built.warmup_steps,
         eval_every=built.eval_every,

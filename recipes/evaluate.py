@@ -4,7 +4,8 @@ python -m recipes.evaluate MODEL --dataset=imagenet2012 --split=validation
 
 MODEL is a .keras file, released weights as CONSTRUCTOR:NAME
 (ViTB16:augreg+imagenet2012), or any other checkpoint that keras_vit.ViT reads.
-Images are resized directly to the model's size, as in the authors' evaluation.
+Images are resized directly to the model's size, as in the authors' evaluation,
+or as its run evaluated them.
 
 If MODEL is a file of a run on the same data set, the images are those that the
 run held out, as config.json beside it says. If images are measured that MODEL
@@ -88,9 +89,10 @@ def _parser():
     place = "where TFDS keeps data, or the unpacked archive of ObjectNet"
     add("--data_dir", default="", help=place)
     add("--manual_dir", default="", help="where TFDS finds archives")
-    resize = "shorter side in pixels before a central crop; 0 for no crop"
-    add("--resize", type=natural, default=0, help=resize)
-    frames = "frames of a clip (the model's own)"
+    resize = "shorter side in pixels before a central crop, 0 for no crop "
+    resize += "(that of the run of MODEL, or 0)"
+    add("--resize", type=natural, help=resize)
+    frames = "frames of a clip (the model's own, or those of its run)"
     add("--num_frames", type=natural, default=0, help=frames)
     add("--clips", type=count, default=1, help="clips of each video (1)")
     crops = "crops of each clip along its longer side (1)"
@@ -138,7 +140,11 @@ def _evaluate(options):
             "--shuffle_frames needs a data set of videos of one class each. "
             f"Received: --dataset={options.dataset}"
         )
-    num_frames = inputs.num_frames(model, source, options.num_frames)
+    frames = options.num_frames
+    if source.is_video and len(model.input_shape) == 4:
+        run = runs.config_of(options.model)
+        frames = frames or run.get("num_frames", 0)
+    num_frames = inputs.num_frames(model, source, frames)
     num_classes = len(source.class_names)
     if model.output_shape[1] != num_classes:
         raise ValueError(
@@ -198,10 +204,13 @@ def _refuse_unused(options, source):
 def _loss_note(model):
     """Return why the loss differs from the one in the run's metrics.csv."""
     run = trained_on.config_beside(model)
-    if run is None or not run.optim.label_smoothing:
-        return ""
-    smoothing = run.optim.label_smoothing
-    return f"metrics.csv has it with label_smoothing={smoothing:g}"
+    optim = experiment.Optim() if run is None else run.optim
+    differ = []
+    if optim.loss != "softmax":
+        differ.append(f"loss={optim.loss}")
+    if optim.label_smoothing:
+        differ.append(f"label_smoothing={optim.label_smoothing:g}")
+    return f"metrics.csv has it with {' and '.join(differ)}" if differ else ""
 
 
 def _measure_multi_label(model, batches):
@@ -242,6 +251,9 @@ def _views(model, source, num_frames, activation, options):
     The activation is the one that the model's scores still need.
     """
     clips = {}
+    resize = options.resize
+    if resize is None:
+        resize = runs.config_of(options.model).get("eval_resize", 0)
     if source.is_video:
         step, rate = runs.clip_frames(
             options.model, options.frame_step, options.frame_rate
@@ -256,7 +268,7 @@ def _views(model, source, num_frames, activation, options):
         **clips,
         num_clips=options.clips,
         num_crops=options.crops,
-        resize=options.resize,
+        resize=resize,
     )
     if num_frames and len(model.input_shape) == 4:
         model = evaluation.average_scores(model, num_frames)

@@ -137,6 +137,7 @@ def run(config: Config, workdir: str = "") -> dict:
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.model.dtype_policy)
     train, test = inputs.load_source(config.data)
+    data.warn_if_scaled(train)
     config = _with_clip_frames(config, train)
     if config.data.max_train_images:
         train = at_most(train, config.data.max_train_images)
@@ -283,6 +284,7 @@ def callback(
             f"accuracy on {source.dataset} is measured on are training images.",
             flush=True,
         )
+    data.warn_if_scaled(train)
     extractor, batches = _reader(model, train, source)
     own: dict = {}
     kind: type[evaluation.FewShot] = evaluation.Probe

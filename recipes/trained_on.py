@@ -7,8 +7,8 @@ import pathlib
 from keras_vit import data
 from recipes import experiment, fields, inputs
 
-# The fields of a config that select the training images, and the one of the
-# loss that differs between training and evaluation.
+# The fields of a config that select the training images, and those of the loss
+# that differs between training and evaluation.
 FIELDS = (
     "data.dataset",
     "data.train_split",
@@ -25,6 +25,7 @@ FIELDS = (
     "data.train_images",
     "seed",
     "model.weights",
+    "optim.loss",
     "optim.label_smoothing",
 )
 
@@ -48,12 +49,17 @@ def config_beside(model: str | os.PathLike) -> experiment.Config | None:
         there = fields.stored(content["config"])
         # Earlier versions split by `seed`.
         there = {"data.split_seed": there["seed"], **there}
-        place = content.get("derived", {}).get("data", {}).get("place", "")
+        derived = content.get("derived", {})
+        place = derived.get("data", {}).get("place", "")
+        weights = derived.get("weights_place", "")
     except (OSError, KeyError, TypeError, ValueError, AttributeError):
         return None
     known = {path: there[path] for path in FIELDS if path in there}
-    if place:  # `dataset` may be relative to another folder
+    # What the config names may be relative to another folder.
+    if place:
         known["data.dataset"] = place
+    if weights:
+        known["model.weights"] = weights
     return fields.changed(experiment.Config(), known)
 
 
@@ -122,13 +128,13 @@ def _count(measured, dataset, config):
     return data.count_shared(measured, train)
 
 
-def place_of(dataset: str) -> str:
-    """Return the absolute path of a data set, "" for a name.
+def place_of(name: str) -> str:
+    """Return the absolute path of a data set or of weights, "" for a name.
 
     Args:
-        dataset: A path, or a name such as "digits" or one of TFDS.
+        name: A path, or a name such as "digits" or "augreg".
     """
-    path = os.path.expanduser(dataset)
+    path = os.path.expanduser(name)
     is_path = os.path.exists(path) or os.path.isabs(path) or path[:1] == "."
     return os.path.realpath(path) if is_path else ""
 

@@ -59,6 +59,33 @@ def test_results_are_those_of_keras(best, capsys):
     assert 0 < found["top_1"] < found["top_5"] < 1
 
 
+@pytest.mark.parametrize(
+    ("dataset", "classes", "options"),
+    [
+        ("digits", 10, ["--resize=24"]),
+        (
+            "moving_digits",
+            8,
+            ["--resize=24", "--num_frames=2", "--frame_step=1"],
+        ),
+    ],
+)
+def test_a_run_states_size_and_frames(
+    capsys, tmp_path, dataset, classes, options
+):
+    path = tmp_path / "last.keras"
+    save_vit(path, classes, (16, 16, 1))
+    asked = results_of(capsys, path, f"--dataset={dataset}", *options)
+    run = dict(eval_resize=24, num_frames=2, frame_step=1, loss="sigmoid")
+    config = dict(config=dict(model="ViT", seed=0, **run))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = results_of(capsys, path, f"--dataset={dataset}")
+    note = dict(loss_note="metrics.csv has it with loss=sigmoid")
+    assert found == asked | note
+    other = results_of(capsys, path, f"--dataset={dataset}", "--resize=0")
+    assert other["loss"] != found["loss"]
+
+
 def test_the_table_is_printed_and_written_to_a_file(best, capsys, tmp_path):
     output = tmp_path / "results.json"
     arguments = [str(best), "--dataset=digits", "--split=train"]

@@ -129,17 +129,20 @@ def test_evaluate_counts_training_images_of_another_split(seed_1, capsys):
 
 
 def test_weights_are_followed_to_the_first_run(
-    seed_1, tmp_path, make_config, capsys
+    seed_1, tmp_path, make_config, capsys, monkeypatch
 ):
     second = tmp_path / "second"
-    config = make_config(total_steps=2, weights=str(seed_1 / "last.keras"))
+    monkeypatch.chdir(seed_1.parent)
+    weights = f"{seed_1.name}/last.keras"
+    config = make_config(total_steps=2, weights=weights)
     finetune.run(config, str(second))
     printed = capsys.readouterr().out
     assert "of the 359 evaluation images were trained" in printed
-    assert f"ViT from {seed_1 / 'last.keras'}, " in printed
+    assert f"ViT from {weights}, " in printed
     derived = json.loads((second / "config.json").read_text())["derived"]
-    assert str(seed_1 / "last.keras") in derived["overlap"]
+    assert weights in derived["overlap"]
     held_out = data.load("digits")[1]
+    monkeypatch.chdir(tmp_path)  # from which the config's path leads nowhere
     assert str(seed_1 / "last.keras") in trained_on.overlap(
         held_out, "digits", second / "last.keras"
     )
