@@ -40,8 +40,9 @@ def accumulate(model: keras.Model, micro_batches: int) -> keras.Model:
             With 1 the model itself is returned.
 
     Raises:
-        ValueError: If `micro_batches` is not a positive integer or, in
-            training, if it does not divide the batch of a replica.
+        ValueError: If `micro_batches` is not a positive integer, the model
+            computes a loss of its own or, in training, if it does not divide
+            the batch of a replica.
 
     Example:
         trained = keras_vit.training.accumulate(model, micro_batches=8)
@@ -60,6 +61,13 @@ def accumulate(model: keras.Model, micro_batches: int) -> keras.Model:
         )
     if micro_batches == 1:
         return model
+    own = "compute_loss" in vars(model)  # of `set_loss`
+    if own or type(model).compute_loss is not keras.Model.compute_loss:
+        raise ValueError(
+            "`model` must leave its loss to `compile`, because the returned "
+            f"model has layers of it alone. Received: {model.name!r} with its "
+            "own `compute_loss`. Call `set_loss` on the returned model instead."
+        )
     classes = {
         "jax": _JaxAccumulation,
         "tensorflow": _TensorFlowAccumulation,

@@ -65,9 +65,12 @@ class SwapAverages(keras.callbacks.Callback):
 
     def _assign_averages(self):
         optimizer = self.model.optimizer
-        if not getattr(optimizer, "inner_optimizer", optimizer).use_ema:
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        if not optimizer.use_ema:
             raise ValueError(
                 "The optimizer must have use_ema=True, for averages to be "
                 f"there. Received: {optimizer.name!r} with use_ema=False"
             )
-        self.model.optimizer.finalize_variable_values(self._variables())
+        # Before the first step they are zeros.
+        if int(optimizer.iterations):
+            optimizer.finalize_variable_values(self._variables())

@@ -165,6 +165,14 @@ def test_one_part_is_the_model_itself():
     assert training.accumulate(model, 1) is model
 
 
+@pytest.mark.backend_independent
+def test_a_model_with_its_own_loss_is_refused():
+    model = make_model()
+    training.set_loss(model, training.PixelCrossentropy())
+    with pytest.raises(ValueError, match="own `compute_loss`. Call `set_loss`"):
+        training.accumulate(model, 2)
+
+
 def test_a_batch_must_be_divisible():
     images, labels, _ = make_data(6)
     trained = training.accumulate(make_model(), 4)

@@ -32,6 +32,15 @@ def test_averages_are_evaluated_and_the_weights_return():
     np.testing.assert_array_equal(model.get_weights()[0], last)
 
 
+def test_before_the_first_step_the_weights_are_evaluated():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1, use_ema=True), "mse")
+    x, y = np.ones((4, 2), "float32"), np.ones((4, 1), "float32")
+    expected = model.evaluate(x, y, verbose=0)
+    swap = training.SwapAverages()
+    assert model.evaluate(x, y, callbacks=[swap], verbose=0) == expected
+
+
 def test_averages_that_are_not_there_are_refused():
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(0.1), "mse")
