@@ -1,5 +1,6 @@
 """Layer-wise learning rates, which decrease from the head to the input."""
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -78,7 +79,7 @@ def depth_factor(
 
     with l = 0 for the layers before the blocks, l = i + 1 for block i of L and
     the layers between it and the next block, and l = L + 1 for every other
-    layer: the last norm, the head, and your own layers, whatever their names.
+    layer: the last norm, the head, and your own layers.
 
     Args:
         model: A model of this package, or one that contains it.
@@ -89,8 +90,8 @@ def depth_factor(
 
     Raises:
         ValueError: If `decay` is not above 0 and at most 1, the rise of
-            `warmup` has no step, or `model`
-            contains no model of this package or several.
+            `warmup` has no step, `model` contains no model of this package or
+            several, or a layer of your own is named as one of it.
 
     Reference:
         Clark et al. 2020 (ELECTRA), section 3.1; for ViT, Bao et al. 2022
@@ -116,7 +117,16 @@ def depth_factor(
         elif passed == len(blocks):
             break
         depths[layer.name] = passed
-    return DepthFactor(depths, len(blocks), decay, warmup)
+    factor = DepthFactor(depths, len(blocks), decay, warmup)
+    own = {id(variable) for variable in inner.variables}
+    others = [v.path for v in model.trainable_variables if id(v) not in own]
+    if same := [path for path in others if factor(path) != 1.0]:
+        raise ValueError(
+            f"Layers beside {inner.name!r} must not have the names of its own, "
+            "by which variables have their rates. Received: the variables "
+            f"{same[:3]}. Rename their layers."
+        )
+    return factor
 
 
 def scale_rates(optimizer_class: type, factor: Callable) -> Callable:
@@ -147,6 +157,17 @@ def scale_rates(optimizer_class: type, factor: Callable) -> Callable:
 
 class _ScaledRates(ScaledRates):
     """The same mixin, which is saved with its factor."""
+
+    def build(self, variables):
+        paths = collections.Counter(variable.path for variable in variables)
+        for path, count in paths.items():
+            if count > 1 and self.factor(path) != 1.0:
+                raise ValueError(
+                    "Variables must differ in their paths, by which they have "
+                    f"their rates. Received: {count} variables {path!r}, as of "
+                    "an image tower and a text tower."
+                )
+        super().build(variables)
 
     def get_config(self):
         factor = keras.saving.serialize_keras_object(self.factor)

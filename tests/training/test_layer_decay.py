@@ -46,6 +46,22 @@ def test_every_encoder_has_rates_by_depth(name):
     assert found["embedding"] == {0.25}
 
 
+def test_layers_of_the_same_names_are_refused():
+    backbone = make_model(include_top=False, pooling=None)
+    named = keras.layers.Dense(3, name="embedding")
+    model = keras.Sequential([backbone, named])
+    model.build((None, 8, 8, 3))
+    with pytest.raises(ValueError, match="`?embedding/kernel.* Rename"):
+        training.depth_factor(model, 0.5)
+    factor = training.depth_factor(backbone, 0.5)
+    other = make_model()
+    optimizer = training.scale_rates(keras.optimizers.SGD, factor)()
+    with pytest.raises(ValueError, match="2 variables 'embedding/kernel'"):
+        optimizer.build(
+            backbone.trainable_variables + other.trainable_variables
+        )
+
+
 @pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.parametrize(
     ("name", "arguments"),
