@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import os
 import pathlib
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -149,6 +150,18 @@ def describe(ignored: dict[tuple[str, str], int]) -> str:
     )
     count = sum(ignored.values())
     return f"{count} file{'s' if count > 1 else ''} ignored ({reasons})"
+
+
+def unlisted(
+    root: str | os.PathLike, listed: Iterable[str], is_video: bool
+) -> dict[tuple[str, str], int]:
+    """Count the images, or videos, below a folder that no list names."""
+    known = {os.path.abspath(path) for path in listed}
+    return collections.Counter(
+        ("not listed", _extension(entry.name))
+        for entry in _scan(root, is_video)[0]
+        if os.path.abspath(entry.path) not in known
+    )
 
 
 def find_broken(paths, is_video: bool) -> dict[str, str]:

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 
 from keras_vit._paths import why_no_file
-from keras_vit.data.folder import EVALUATION_FOLDERS, find_broken
+from keras_vit.data.folder import EVALUATION_FOLDERS, find_broken, unlisted
 from keras_vit.data.split import split
 from keras_vit.data.tables import read_cells, read_rows
 
@@ -27,8 +27,8 @@ def find(
 
     A file has the columns `image` or `video`, a path relative to the folder of
     the file, and `labels`, class names separated by semicolons, empty for an
-    image without labels. Other columns are ignored. The classes are those of
-    the training images, sorted.
+    image without labels. Other columns are ignored; images that are not listed
+    are counted. The classes are those of the training images, sorted.
 
     Args:
         path: The folder.
@@ -53,6 +53,7 @@ def find(
             f"`labels` in {str(train_root / NAME)!r} must name at least 2 "
             f"classes. Received: {list(names)}"
         )
+    train = _fields(train_root, rows, names, broken, kind)
     evaluation = [
         root / name
         for name in EVALUATION_FOLDERS
@@ -67,12 +68,19 @@ def find(
                 f"those in {str(train_root / NAME)!r}. Received also: "
                 f"{sorted(unknown)}"
             )
-        return (
-            _fields(train_root, rows, names, broken, kind),
-            _fields(evaluation[0], others, names, broken, kind),
-        )
-    whole = _fields(train_root, rows, names, broken, kind)
+        held_out = _fields(evaluation[0], others, names, broken, kind)
+        return _counted(root, (train, held_out))
+    whole, *_ = _counted(root, (train,))
     return split(whole, eval_fraction, seed)
+
+
+def _counted(root, parts):
+    """Return the parts, the first with the count of files that none has."""
+    first, *others = parts
+    listed = [path for part in parts for path in part["paths"]]
+    listed += [path for part in parts for path in part["skipped"]]
+    ignored = unlisted(root, listed, first["is_video"])
+    return first | dict(ignored=ignored), *others
 
 
 def _kind_of(path):

@@ -46,7 +46,11 @@ def by_number(batch):
 def test_a_list_gives_each_image_its_labels(tmp_path):
     write_folder(tmp_path / "train", ROWS)
     write_folder(tmp_path / "test", ROWS[:2])
+    (tmp_path / "test" / "spare").mkdir()
+    (tmp_path / "test" / "spare" / "new.jpg").touch()
     train, evaluation = data.load(str(tmp_path))
+    assert train.ignored == {("not listed", ".jpg"): 1}
+    assert evaluation.ignored == {}
     assert train.multi_label and evaluation.multi_label
     assert train.class_names == ("a bird", "cat", "dog")
     np.testing.assert_array_equal(train.labels, TARGETS)
