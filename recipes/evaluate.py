@@ -84,7 +84,8 @@ def _parser():
     named = "name of TFDS, folder of images or videos, npz file, digits or "
     add("--dataset", default="imagenet2012", help=f"{named}moving_digits")
     split = "split of TFDS (test or, without it, validation); else 'train' is "
-    split += "what runs train on and all others what they hold out"
+    split += "what runs train on, all others are what they hold out: of a "
+    split += "folder with test and val the one that is named"
     add("--split", default="", help=split)
     place = "where TFDS keeps data, or the unpacked archive of ObjectNet"
     add("--data_dir", default="", help=place)

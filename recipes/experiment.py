@@ -50,7 +50,8 @@ class Source:
             `keras_vit.data.Source`. A model of images is applied to each frame
             of a video, and its scores are averaged.
         train_split: TFDS split to train on; "" is "train".
-        eval_split: TFDS split to evaluate on; "" is "test" or "validation".
+        eval_split: TFDS split to evaluate on; "" is "test" or "validation". Of
+            a folder with `test` and `val` which of the two.
         eval_fraction: Share of each class held out for evaluation if the data
             set has no such part.
         split_seed: Seed of drawing the images that are held out, so that runs

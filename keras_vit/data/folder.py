@@ -15,6 +15,23 @@ from keras_vit.data.split import split
 EVALUATION_FOLDERS = ("test", "val", "validation", "eval")
 
 
+def evaluation_folder(
+    root: pathlib.Path, split: str, holds: str = ""
+) -> pathlib.Path | None:
+    """Return the first folder of evaluation that is there, or None.
+
+    Args:
+        root: The folder of the data set.
+        split: Name of the one to prefer, such as "val" beside "test".
+        holds: A file that it must have.
+    """
+    names = sorted(EVALUATION_FOLDERS, key=lambda name: name != split)
+    folders = (root / name for name in names)
+    return next(
+        (x for x in folders if x.is_dir() and (x / holds).exists()), None
+    )
+
+
 @dataclasses.dataclass
 class _Files:
     """The labelled files below a folder.
@@ -61,7 +78,11 @@ class _Files:
 
 
 def find(
-    path: str, eval_fraction: float, seed: int, broken: str = "error"
+    path: str,
+    eval_fraction: float,
+    seed: int,
+    broken: str = "error",
+    eval_split: str = "",
 ) -> tuple[dict, dict]:
     """Find `train/class/*` and `test/class/*`, or `class/*` to be split.
 
@@ -73,8 +94,9 @@ def find(
 
     Args:
         path: The folder.
-        eval_fraction, seed, broken: See `sources.load`; a share is held out if
-            the folder has no `test` (or `val`, `validation`, `eval`).
+        eval_fraction, seed, broken, eval_split: See `sources.load`; a share is
+            held out if the folder has no `test` (or `val`, `validation`,
+            `eval`).
 
     Returns:
         The fields of a training and an evaluation `Source`.
@@ -88,14 +110,12 @@ def find(
     train_root = root / "train" if (root / "train").is_dir() else root
     is_video = _has_videos(train_root)
     train = _train_files(train_root, is_video, broken)
-    evaluation_roots = [
-        root / name for name in EVALUATION_FOLDERS if (root / name).is_dir()
-    ]
+    eval_root = evaluation_folder(root, eval_split)
     if train_root != root:
-        used = [train_root.name, *(x.name for x in evaluation_roots[:1])]
+        used = [x.name for x in (train_root, eval_root) if x]
         train.ignored += _ignored_beside(root, used, is_video)
-    if train_root != root and evaluation_roots:
-        evaluation = _eval_files(evaluation_roots[0], train, is_video, broken)
+    if train_root != root and eval_root:
+        evaluation = _eval_files(eval_root, train, is_video, broken)
         return train.fields(is_video), evaluation.fields(is_video)
     return split(train.fields(is_video), eval_fraction, seed)
 

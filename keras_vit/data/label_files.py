@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 
 from keras_vit._paths import why_no_file
-from keras_vit.data.folder import EVALUATION_FOLDERS, find_broken, unlisted
+from keras_vit.data.folder import evaluation_folder, find_broken, unlisted
 from keras_vit.data.split import split
 from keras_vit.data.tables import read_cells, read_rows
 
@@ -21,7 +21,11 @@ def exists(path: str) -> bool:
 
 
 def find(
-    path: str, eval_fraction: float, seed: int, broken: str = "error"
+    path: str,
+    eval_fraction: float,
+    seed: int,
+    broken: str = "error",
+    eval_split: str = "",
 ) -> tuple[dict, dict]:
     """Read `train/labels.csv` and `test/labels.csv`, or one to be split.
 
@@ -32,8 +36,8 @@ def find(
 
     Args:
         path: The folder.
-        eval_fraction, seed, broken: See `sources.load`; a share is held out if
-            no `test` (or `val`, `validation`, `eval`) has a list.
+        eval_fraction, seed, broken, eval_split: See `sources.load`; a share is
+            held out if no `test` (or `val`, `validation`, `eval`) has a list.
 
     Returns:
         The fields of a training and an evaluation `Source`.
@@ -54,21 +58,17 @@ def find(
             f"classes. Received: {list(names)}"
         )
     train = _fields(train_root, rows, names, broken, kind)
-    evaluation = [
-        root / name
-        for name in EVALUATION_FOLDERS
-        if (root / name / NAME).exists()
-    ]
-    if evaluation:
-        others = _read(evaluation[0] / NAME, kind)
+    eval_root = evaluation_folder(root, eval_split, NAME)
+    if eval_root:
+        others = _read(eval_root / NAME, kind)
         unknown = {name for _, labels in others for name in labels} - {*names}
         if unknown:
             raise ValueError(
-                f"The classes in {str(evaluation[0] / NAME)!r} must be among "
+                f"The classes in {str(eval_root / NAME)!r} must be among "
                 f"those in {str(train_root / NAME)!r}. Received also: "
                 f"{sorted(unknown)}"
             )
-        held_out = _fields(evaluation[0], others, names, broken, kind)
+        held_out = _fields(eval_root, others, names, broken, kind)
         return _counted(root, (train, held_out))
     whole, *_ = _counted(root, (train,))
     return split(whole, eval_fraction, seed)

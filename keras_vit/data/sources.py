@@ -107,7 +107,7 @@ def load(
         train_split: TFDS split to train on; "" is "train", for VTAB-1k
             "train800val200".
         eval_split: TFDS split to evaluate on; "" is "test" or, without it,
-            "validation".
+            "validation". Of a folder with `test` and `val` which of the two.
         eval_fraction: Share of each class held out for evaluation if the data
             set has no such part.
         seed: Seed of that choice.
@@ -145,9 +145,9 @@ def load(
     elif video_lists.exists(path):
         parts = video_lists.find(path, broken)
     elif label_files.exists(path):
-        parts = label_files.find(path, *held_out, broken)
+        parts = label_files.find(path, *held_out, broken, eval_split)
     elif os.path.isdir(path):
-        parts = folder.find(path, *held_out, broken)
+        parts = folder.find(path, *held_out, broken, eval_split)
     elif os.path.exists(path):
         parts = arrays.read_npz(path, *held_out)
     else:

@@ -1,5 +1,7 @@
 """Images with several labels each: CSV files and sequences of TFDS."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,10 @@ def test_a_list_gives_each_image_its_labels(tmp_path):
     write_folder(tmp_path / "test", ROWS[:2])
     (tmp_path / "test" / "spare").mkdir()
     (tmp_path / "test" / "spare" / "new.jpg").touch()
+    write_folder(tmp_path / "val", ROWS[:1])
+    _, evaluation = data.load(str(tmp_path), eval_split="val")
+    assert evaluation.num_examples == 1
+    shutil.rmtree(tmp_path / "val")
     train, evaluation = data.load(str(tmp_path))
     assert train.ignored == {("not listed", ".jpg"): 1}
     assert evaluation.ignored == {}

@@ -114,6 +114,10 @@ def test_train_and_test_folders(tmp_path, name):
     assert (train.num_examples, evaluation.num_examples) == (15, 4)
     assert evaluation.class_names == ("a", "b", "c")
     assert evaluation.labels.tolist() == [1, 1, 2, 2]
+    # With two folders, the one that is named.
+    make_folder(tmp_path / "eval", ("a",), count=1)
+    _, evaluation = data.load(str(tmp_path), eval_split="eval")
+    assert evaluation.num_examples == 1
 
 
 def test_npz_of_several_labels_an_image(tmp_path):
