@@ -103,7 +103,17 @@ def from_pretrained(
     if opened.metadata.get("classes") is None and not is_classifier:
         changes["include_top"] = False
     sizes = family.variants.get(opened.variant or "", {})
-    return build(family, sizes | changes, opened.variant, opened)
+    own = _own_arguments(opened.metadata, changes)
+    return build(family, sizes | own | changes, opened.variant, opened)
+
+
+def _own_arguments(metadata, changes):
+    """Return what a file of this package says of its input and its output."""
+    names = ["include_preprocessing"]
+    number = changes.get("classes") or len(changes.get("class_names") or ())
+    if number in (0, metadata.get("classes")):  # the head of the file
+        names.append("classifier_activation")
+    return {name: metadata[name] for name in names if name in metadata}
 
 
 def show_arguments(constructor: Callable, family: Family) -> None:

@@ -45,6 +45,40 @@ def test_it_is_the_model_that_was_saved(name, tmp_path):
     )
 
 
+@pytest.mark.parametrize("name", ["token", "mixer", "deit"])
+def test_a_file_states_its_input_its_activation_and_its_classes(name, tmp_path):
+    saved = realistic.fill(
+        catalogue.make_model(
+            name,
+            classes=3,
+            class_names=tuple("abc"),
+            classifier_activation="softmax",
+            include_preprocessing=False,
+        )
+    )
+    path = tmp_path / "a.keras"
+    saved.save(path)
+    again = keras_vit.from_pretrained(path)
+    x = np.resize(IMAGES / 255, (2, *saved.input_shape[1:]))
+    y = saved.predict(x, verbose=0)
+    np.testing.assert_allclose(again.predict(x, verbose=0), y, atol=1e-6)
+    assert again.class_names == ("a", "b", "c")
+    for changes in (dict(classifier_activation=None), dict(classes=2)):
+        head = keras_vit.from_pretrained(path, **changes).get_layer("head")
+        assert head.get_config()["activation"] == "linear"
+    again = keras_vit.from_pretrained(path, include_preprocessing=True)
+    found = again.predict(x * 127.5 + 127.5, verbose=0)
+    np.testing.assert_allclose(found, y, atol=1e-5)
+
+
+def test_a_model_with_a_head_for_a_task_is_opened_by_keras(tmp_path):
+    backbone = catalogue.make_model("token", include_top=False)
+    path = tmp_path / "a.keras"
+    keras_vit.heads.linear(backbone, class_names=("a", "b")).save(path)
+    with pytest.raises(ValueError, match="a TaskModel, .*keras.models.load_mo"):
+        keras_vit.from_pretrained(path)
+
+
 def test_changes_are_arguments_of_the_constructor(tmp_path):
     make_model().save(tmp_path / "a.keras")
     path = tmp_path / "a.keras"

@@ -19,14 +19,16 @@ def layers_of(config: dict) -> list[dict]:
     return found
 
 
-def layer_of(config: dict, class_name: str, name: str | None = None) -> dict:
-    """Return the first layer of a class (and a name), or {}."""
-    for layer in layers_of(config):
-        if layer.get("class_name") == class_name and (
-            name is None or configs.section(layer, "config").get("name") == name
-        ):
-            return layer
-    return {}
+def layer_of(config: dict, class_name: str) -> dict:
+    """Return the first layer of a class, or {}."""
+    layers = (x for x in layers_of(config) if x.get("class_name") == class_name)
+    return next(layers, {})
+
+
+def settings_of(config: dict, name: str) -> dict:
+    """Return the config of the layer of a name, or {}."""
+    found = (configs.section(layer, "config") for layer in layers_of(config))
+    return next((layer for layer in found if layer.get("name") == name), {})
 
 
 def family_of(config: dict) -> str | None:
@@ -43,11 +45,8 @@ def saved_metadata(config: dict) -> dict:
     images = configs.section(layer_of(config, "InputLayer"), "config")
     shape = images.get("batch_shape", [None] * 4)
     frames = shape[1] if len(shape) == 5 else None
-    head = configs.section(
-        layer_of(config, "ClassificationHead", "head")
-        or layer_of(config, "SimilarityHead", "head"),
-        "config",
-    )
+    head = settings_of(config, "head")
+    activation = head.get("activation")
     fields = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in rename(
@@ -64,6 +63,10 @@ def saved_metadata(config: dict) -> dict:
         resampling=configs.choice(saved, "resampling", tuple(resize.METHODS)),
         class_names=class_names(head),
         similarity_head=configs.integer(head, "projection_size", 0),
+        classifier_activation=activation
+        if isinstance(activation, str)
+        else None,
+        include_preprocessing=bool(settings_of(config, "preprocessing")),
     )
 
 
