@@ -62,18 +62,10 @@ class AttentionPooling(CompositeLayer):
             )
         self.head_size = width // self.num_heads
 
-        def built(layer_class, *args, shape, **kwargs):
-            layer = self.make(layer_class, *args, **kwargs)
-            layer.build(shape)
-            return layer
-
         def dense(units, shape, name):
             normal = keras.initializers.RandomNormal(stddev=0.02)
-            return built(
-                *(Dense, units),
-                shape=shape,
-                kernel_initializer=normal,
-                name=name,
+            return self.make(
+                Dense, units, kernel_initializer=normal, name=name, shape=shape
             )
 
         self.probe = self.add_weight(
@@ -85,19 +77,19 @@ class AttentionPooling(CompositeLayer):
         self.query = dense(width, one, "query")
         self.key_value = dense(2 * width, input_shape, "key_value")
         self.out = dense(width, one, "out")
-        self.norm = built(
+        self.norm = self.make(
             keras.layers.LayerNormalization,
             epsilon=self.layer_norm_epsilon,
-            shape=one,
             name="LayerNorm_0",
+            shape=one,
         )
-        self.mlp = built(
+        self.mlp = self.make(
             MlpBlock,
             self.mlp_dim,
             activation=self.activation,
             kernel_stddev=0.02,
-            shape=one,
             name="MlpBlock_0",
+            shape=one,
         )
 
     def call(self, inputs, bias=None):

@@ -137,12 +137,21 @@ class CompositeLayer(FrozenWeights):
     def from_config(cls, config):
         return super().from_config(rename(config))
 
-    def make(self, layer_class, *args, name: str, **kwargs):
+    def make(
+        self,
+        layer_class,
+        *args,
+        name: str,
+        shape: tuple | None = None,
+        **kwargs,
+    ):
         """Return a new sublayer.
 
         Args:
             layer_class: Its class; the other arguments are those of the class.
             name: Its name.
+            shape: Of its inputs, for which it is built; None leaves that to
+                the caller.
         """
         policy = self.dtype_policy
         if isinstance(policy, keras.dtype_policies.DTypePolicyMap) and (
@@ -158,7 +167,10 @@ class CompositeLayer(FrozenWeights):
                 if key == "sublayers"
                 else keras.saving.deserialize_keras_object(value)
             )
-        return layer_class(*args, name=name, **settings, **kwargs)
+        layer = layer_class(*args, name=name, **settings, **kwargs)
+        if shape is not None:
+            layer.build(shape)
+        return layer
 
     def make_dropout(
         self, rate: float, name: str = "dropout", **kwargs

@@ -152,14 +152,13 @@ class BEiTAttention(MultiHeadSelfAttention):
                 activation=function,
                 kernel_initializer=keras.initializers.RandomNormal(stddev=0.02),
                 name=name,
+                shape=(None, fan_in),
             )
-            for units, function, name in (
-                (self.relative_dim, "relu", "relative_0"),
-                (self.num_heads, None, "relative_1"),
+            for units, fan_in, function, name in (
+                (self.relative_dim, 2, "relu", "relative_0"),
+                (self.num_heads, self.relative_dim, None, "relative_1"),
             )
         )
-        self.relative_0.build((None, 2))
-        self.relative_1.build((None, self.relative_dim))
 
     def _build_table(self, tokens):
         rows, columns = self.grid_size

@@ -57,15 +57,14 @@ class DistilledHead(CompositeLayer):
 
     def build(self, input_shape):
         def classifier(name):
-            layer = self.make(
+            return self.make(
                 ClassificationHead,
                 self.units,
                 class_names=self.class_names,
                 bias_initializer=self.bias_initializer,
                 name=name,
+                shape=(input_shape[0], input_shape[-1]),
             )
-            layer.build((input_shape[0], input_shape[-1]))
-            return layer
 
         self._token_shape = (2, input_shape[-1])
         self.token = classifier("token")

@@ -24,21 +24,16 @@ def normalize(logits):
     return ops.cast(x, logits.dtype)
 
 
-def built(layer, shape):
-    """Return the layer, built."""
-    layer.build(shape)
-    return layer
-
-
 def layer_norm(layer, shape, name):
     """Return a sublayer, a LayerNorm with PyTorch's epsilon."""
     norm = keras.layers.LayerNormalization
-    return built(layer.make(norm, epsilon=1e-5, name=name), shape)
+    return layer.make(norm, epsilon=1e-5, name=name, shape=shape)
 
 
 def dense(layer, units, fan_in, name, **kwargs):
     """Return a dense sublayer of `fan_in` channels."""
-    return built(mlp_block.dense(layer, units, name, **kwargs), (None, fan_in))
+    shape = (None, fan_in)
+    return mlp_block.dense(layer, units, name, shape=shape, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -78,8 +73,9 @@ class TokenPerformer(CompositeLayer):
         self.linear_1 = dense(self, size, STEM_UNITS, "linear_1")
         self.proj = dense(self, size, size, "proj")
         self.norm2 = layer_norm(self, shape, "norm2")
-        mlp = self.make(DeiTMlp, size, name="feed_forward")
-        self.feed_forward = built(mlp, shape)
+        self.feed_forward = self.make(
+            DeiTMlp, size, name="feed_forward", shape=shape
+        )
         self.dropout = self.make_dropout(self.dropout_rate)
 
     def call(self, inputs, training=None):

@@ -15,8 +15,8 @@ class MixingBlock(Block):
         y = u + Dense(gelu(Dense(norm(u))))
 
     A subclass creates its layers in `build_mixer(input_shape)` and applies them
-    in `mix(x, training)`. It may have its own `norm(name)`, a LayerNorm here,
-    and its own `initializers(fan_in)`, here a normal distribution of
+    in `mix(x, training)`. It may have its own `norm(name, shape)`, a LayerNorm
+    here, and its own `initializers(fan_in)`, here a normal distribution of
     0.02 for kernels and zeros for biases.
 
     Args:
@@ -39,36 +39,28 @@ class MixingBlock(Block):
     def build(self, input_shape):
         width = input_shape[-1]
         mlp_dim = int(self.mlp_ratio * width)
-        self.norm1 = self.make_norm("norm1", input_shape)
-        self.norm2 = self.make_norm("norm2", input_shape)
+        self.norm1 = self.norm("norm1", input_shape)
+        self.norm2 = self.norm("norm2", input_shape)
         self.build_mixer(input_shape)
         self.fc1 = self.make_dense(mlp_dim, width, "fc1", activation=gelu)
         self.fc2 = self.make_dense(width, mlp_dim, "fc2")
         self.drop_path = self.make_drop_path(self.drop_path_rate, 4)
 
-    def norm(self, name: str) -> keras.layers.Layer:
-        """Return a new norm: a LayerNorm with PyTorch's epsilon."""
-        return self.make(
-            keras.layers.LayerNormalization, epsilon=1e-5, name=name
-        )
-
-    def make_norm(self, name: str, shape: tuple) -> keras.layers.Layer:
-        """Return a norm of maps of a shape, built."""
-        layer = self.norm(name)
-        layer.build(shape)
-        return layer
+    def norm(self, name: str, shape: tuple) -> keras.layers.Layer:
+        """Return a norm of maps: a LayerNorm with PyTorch's epsilon."""
+        norm = keras.layers.LayerNormalization
+        return self.make(norm, epsilon=1e-5, name=name, shape=shape)
 
     def make_dense(self, units: int, fan_in: int, name: str, **kwargs) -> Dense:
         """Return a dense layer of `fan_in` channels, built."""
-        layer = self.make(
+        return self.make(
             Dense,
             units,
             **self.initializers(fan_in),
             name=name,
+            shape=(None, None, None, fan_in),
             **kwargs,
         )
-        layer.build((None, None, None, fan_in))
-        return layer
 
     def initializers(self, fan_in: int) -> dict:
         """Return the initialisers of a dense layer with `fan_in` inputs."""

@@ -64,15 +64,14 @@ class MlpBlock(CompositeLayer):
 
     def build(self, input_shape):
         def dense(units, fan_in, name, stddev, activation=None):
-            layer = self.make(
+            return self.make(
                 Dense,
                 units,
                 activation=activation,
                 **self.initializers(fan_in, stddev),
                 name=name,
+                shape=(*input_shape[:-1], fan_in),
             )
-            layer.build((*input_shape[:-1], fan_in))
-            return layer
 
         width, stddev = input_shape[-1], self.kernel_stddev
         function = _FUNCTIONS.get(self.activation)
@@ -133,28 +132,26 @@ def dense(layer, units: int, name: str, **kwargs) -> Dense:
         layer: The composite layer that makes it.
         units: Width of its output.
         name: Its name.
-        **kwargs: Other arguments of `keras.layers.Dense`.
+        **kwargs: Other arguments of `CompositeLayer.make`, and of
+            `keras.layers.Dense`.
     """
-    initializer = keras.initializers.RandomNormal(stddev=0.02)
+    normal = keras.initializers.RandomNormal(stddev=0.02)
     return layer.make(
-        Dense,
-        units,
-        kernel_initializer=initializer,
-        name=name,
-        **kwargs,
+        Dense, units, kernel_initializer=normal, name=name, **kwargs
     )
 
 
-def sharded(name: str) -> dict:
+def sharded(name: str, argument: str = "mlp_dim") -> dict:
     """Return how devices divide a block's MLP; see `TransformerBlock.SHARDED`.
 
     Args:
-        name: Name of the MLP in the block, whose argument is `mlp_dim`.
+        name: Name of the MLP in the block.
+        argument: That of the block which is the width of its hidden layer.
     """
     return {
-        f"{name}/Dense_0/kernel": ((None, "model"), "mlp_dim", 1),
-        f"{name}/Dense_0/bias": (("model",), "mlp_dim", 1),
-        f"{name}/Dense_1/kernel": (("model", None), "mlp_dim", 1),
+        f"{name}/Dense_0/kernel": ((None, "model"), argument, 1),
+        f"{name}/Dense_0/bias": (("model",), argument, 1),
+        f"{name}/Dense_1/kernel": (("model", None), argument, 1),
     }
 
 

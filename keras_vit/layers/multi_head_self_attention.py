@@ -117,8 +117,8 @@ class MultiHeadSelfAttention(CompositeLayer):
             use_bias=self.qkv_bias == "qkv",
             kernel_initializer=self._first_kernel(),
             name="qkv",
+            shape=input_shape,
         )
-        self.qkv.build(input_shape)
         if self.qkv_bias == "qv":
             self.q_bias, self.v_bias = (
                 self.add_weight(name=name, shape=(width,), initializer="zeros")
@@ -135,8 +135,8 @@ class MultiHeadSelfAttention(CompositeLayer):
             if stddev is None
             else keras.initializers.RandomNormal(stddev=stddev),
             name="out",
+            shape=input_shape,
         )
-        self.out.build(input_shape)
         self.dropout = self.make_dropout(self.dropout_rate)
 
     def _num_columns(self):
@@ -166,11 +166,10 @@ class MultiHeadSelfAttention(CompositeLayer):
                     NORMS[self.query_key_norm],
                     epsilon=self.norm_epsilon,
                     name=name,
+                    shape=(None, None, None, self.head_size),
                 )
                 for name in ("query_norm", "key_norm")
             )
-            for norm in (self.query_norm, self.key_norm):
-                norm.build((None, None, None, self.head_size))
 
     def call(self, inputs, training=None, bias=None):
         return self.out(self._attend(inputs, training, bias))

@@ -20,20 +20,25 @@ NUMERICS: dict[str, tuple[float, dict]] = {
 }
 
 
-def group_norm(layer, name, **kwargs):
+def group_norm(layer, name, shape, **kwargs):
     """Make a GroupNorm of 32 groups with the layer's `numerics`."""
     return layer.make(
         GroupNorm,
         groups=32,
         epsilon=NUMERICS[layer.numerics][0],
         name=name,
+        shape=shape,
         **kwargs,
     )
 
 
-def std_conv(layer, filters, kernel_size, strides, name, padding="same"):
-    """Make a standardised convolution with the layer's `numerics`."""
-    return layer.make(
+def std_conv(layer, filters, kernel_size, strides, name, shape, padding="same"):
+    """Make a standardised convolution with the layer's `numerics`.
+
+    Returns:
+        The layer, and the shape of its outputs.
+    """
+    conv = layer.make(
         StdConv2D,
         filters,
         kernel_size,
@@ -41,7 +46,9 @@ def std_conv(layer, filters, kernel_size, strides, name, padding="same"):
         padding=padding,
         **NUMERICS[layer.numerics][1],
         name=name,
+        shape=shape,
     )
+    return conv, conv.compute_output_shape(shape)
 
 
 class ResidualUnit(Block):
@@ -110,19 +117,18 @@ class BottleneckUnit(ResidualUnit):
         super().build(input_shape)
 
         def conv_and_norm(number, shape, filters, kernel_size, strides=1):
-            conv = std_conv(
-                self, filters, kernel_size, strides, f"conv{number}"
+            name = f"conv{number}"
+            conv, shape = std_conv(
+                self, filters, kernel_size, strides, name, shape
             )
-            conv.build(shape)
-            shape = conv.compute_output_shape(shape)
             norm = group_norm(
                 self,
                 f"gn{number}",
+                shape,
                 # The branch starts at zero, so that the unit starts as its
                 # shortcut.
                 gamma_initializer="zeros" if number == 3 else "ones",
             )
-            norm.build(shape)
             return conv, norm, shape
 
         width = self.filters
@@ -193,11 +199,10 @@ class ResNetV2Stem(CompositeLayer):
 
     def build(self, input_shape):
         width = int(64 * self.width_factor)
-        self.conv_root = std_conv(self, width, 7, 2, "conv_root")
-        self.conv_root.build(input_shape)
-        shape = self.conv_root.compute_output_shape(input_shape)
-        self.gn_root = group_norm(self, "gn_root")
-        self.gn_root.build(shape)
+        self.conv_root, shape = std_conv(
+            self, width, 7, 2, "conv_root", input_shape
+        )
+        self.gn_root = group_norm(self, "gn_root", shape)
         self.pool = self.make(
             MaxPooling2D,
             3,
@@ -216,8 +221,8 @@ class ResNetV2Stem(CompositeLayer):
                     strides=2 if block > 0 and unit == 0 else 1,
                     numerics=self.numerics,
                     name=f"block{block + 1}_unit{unit + 1}",
+                    shape=shape,
                 )
-                layer.build(shape)
                 shape = layer.compute_output_shape(shape)
                 self.units.append(layer)
 

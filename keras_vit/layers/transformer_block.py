@@ -7,7 +7,7 @@ import keras
 from keras_vit._arguments import Count, Epsilon, Rate, checked
 from keras_vit.layers.base import Block
 from keras_vit.layers.keras_layers import NORMS, LayerScale, Norm
-from keras_vit.layers.mlp_block import MlpBlock
+from keras_vit.layers.mlp_block import MlpBlock, sharded
 from keras_vit.layers.multi_head_self_attention import MultiHeadSelfAttention
 from keras_vit.ops.xla import gradient_barrier
 
@@ -79,9 +79,7 @@ class TransformerBlock(Block):
         ),
         "MlpBlock_0/Gate/kernel": ((None, "model"), "mlp_dim", 1),
         "MlpBlock_0/Gate/bias": (("model",), "mlp_dim", 1),
-        "MlpBlock_0/Dense_0/kernel": ((None, "model"), "mlp_dim", 1),
-        "MlpBlock_0/Dense_0/bias": (("model",), "mlp_dim", 1),
-        "MlpBlock_0/Dense_1/kernel": (("model", None), "mlp_dim", 1),
+        **sharded("MlpBlock_0"),
     }
 
     @checked
@@ -126,9 +124,7 @@ class TransformerBlock(Block):
 
     def build(self, input_shape):
         def built(layer_class, **arguments):
-            layer = self.make(layer_class, **arguments)
-            layer.build(input_shape)
-            return layer
+            return self.make(layer_class, shape=input_shape, **arguments)
 
         norm, epsilon = NORMS[self.norm], self.layer_norm_epsilon
         attention, attention_options = self._attention()

@@ -77,8 +77,9 @@ class ASMLPBlock(MixingBlock):
         super().__init__(**kwargs)
         self.shift_size = shift_size
 
-    def norm(self, name):
-        return self.make(layers.GroupNorm, 1, epsilon=EPSILON, name=name)
+    def norm(self, name, shape):
+        norm = layers.GroupNorm
+        return self.make(norm, 1, epsilon=EPSILON, name=name, shape=shape)
 
     def initializers(self, fan_in):
         return dict(
@@ -88,7 +89,7 @@ class ASMLPBlock(MixingBlock):
     def build_mixer(self, input_shape):
         width = input_shape[-1]
         self.shift_norm1, self.shift_norm2 = (
-            self.make_norm(f"axial_shift_norm{n}", input_shape) for n in (1, 2)
+            self.norm(f"axial_shift_norm{n}", input_shape) for n in (1, 2)
         )
         self.conv1, self.conv_row, self.conv_column, self.conv3 = (
             self.make_dense(width, width, f"axial_shift_conv{n}")

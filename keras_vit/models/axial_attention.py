@@ -56,8 +56,8 @@ class AxialAttention(CompositeLayer):
                 stddev=self.kernel_stddev(width)
             ),
             name="qkv",
+            shape=input_shape,
         )
-        self.qkv.build(input_shape)
         self.relative = self.add_weight(
             name="relative",
             shape=(2 * self.head_size, 2 * self.length - 1),
@@ -96,15 +96,14 @@ class AxialAttention(CompositeLayer):
 
 def batch_norm(layer, shape, name, **kwargs):
     """Make a BatchNorm with PyTorch's momentum and epsilon."""
-    norm = layer.make(
+    return layer.make(
         keras.layers.BatchNormalization,
         momentum=0.9,
         epsilon=1e-5,
         name=name,
+        shape=shape,
         **kwargs,
     )
-    norm.build(shape)
-    return norm
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -199,14 +198,13 @@ class AxialAttentionGN(AxialAttention):
         super().build(input_shape)
 
         def norm(name, width):
-            layer = self.make(
+            return self.make(
                 GroupNorm,
                 groups=_GROUPS,
                 epsilon=NUMERICS["scenic"][0],
                 name=name,
+                shape=(None, self.length, width),
             )
-            layer.build((None, self.length, width))
-            return layer
 
         self.gn_qkv = norm("gn_qkv", 2 * input_shape[-1])
         self.gn_out = norm("gn_out", input_shape[-1])

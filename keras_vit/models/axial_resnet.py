@@ -104,8 +104,8 @@ class AxialUnitBN(Block):
                 data_format="channels_last",
                 kernel_initializer=he_normal(),
                 name=conv_name,
+                shape=shape,
             )
-            conv.build(shape)
             gamma = keras.initializers.Constant(init)
             norm = batch_norm(self, out, norm_name, gamma_initializer=gamma)
             return conv, norm
@@ -190,11 +190,10 @@ class AxialUnitGN(ResidualUnit):
         out = self.compute_output_shape(input_shape)
 
         def conv_and_norm(number, shape, out, strides=1, gamma="ones"):
-            conv = std_conv(self, out[-1], 1, strides, f"conv{number}")
-            conv.build(shape)
-            norm = group_norm(self, f"gn{number}", gamma_initializer=gamma)
-            norm.build(out)
-            return conv, norm
+            name = f"conv{number}"
+            conv, _ = std_conv(self, out[-1], 1, strides, name, shape)
+            name = f"gn{number}"
+            return conv, group_norm(self, name, out, gamma_initializer=gamma)
 
         self.conv1, self.gn1 = conv_and_norm("1", input_shape, maps)
         self.height_block = attention(self, AxialAttentionGN, "height", maps)
@@ -230,9 +229,8 @@ def he_normal():
 
 def attention(unit, kind, axis, shape):
     """Return the attention of a unit along an axis, built for a shape."""
-    layer = unit.make(kind, axis, unit.num_heads, name=f"{axis}_block")
-    layer.build(shape)
-    return layer
+    name = f"{axis}_block"
+    return unit.make(kind, axis, unit.num_heads, name=name, shape=shape)
 
 
 def average_pool(layer):

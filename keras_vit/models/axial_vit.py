@@ -193,7 +193,7 @@ class AxialTransformerBlock(Block):
 
     def build(self, input_shape):
         def block(axis, name):
-            layer = self.make(
+            return self.make(
                 layers.TransformerBlock,
                 self.num_heads,
                 self.mlp_dim,
@@ -204,9 +204,8 @@ class AxialTransformerBlock(Block):
                     dropout_rate=self.attention_dropout_rate,
                 ),
                 name=name,
+                shape=input_shape,
             )
-            layer.build(input_shape)
-            return layer
 
         self.row = block("height", "row")
         self.col = block("width", "col")

@@ -8,6 +8,7 @@ paper's code (vit_jax/models_resnet.py), of big_vision and of scenic. They
 differ in more than the order: see `BiTConfig`.
 """
 
+import functools
 from typing import Literal, Unpack
 
 import keras
@@ -76,18 +77,12 @@ class PreActivationUnit(ResidualUnit):
     def build(self, input_shape):
         super().build(input_shape)
 
-        def conv(shape, filters, kernel_size, strides, name):
-            layer = std_conv(
-                self, filters, kernel_size, strides, name, padding="symmetric"
-            )
-            layer.build(shape)
-            return layer, layer.compute_output_shape(shape)
+        conv = functools.partial(std_conv, self, padding="symmetric")
 
         def norm_and_conv(number, shape, filters, kernel_size, strides=1):
-            norm = group_norm(self, f"gn{number}")
-            norm.build(shape)
+            norm = group_norm(self, f"gn{number}", shape)
             name = f"conv{number}"
-            return norm, *conv(shape, filters, kernel_size, strides, name)
+            return norm, *conv(filters, kernel_size, strides, name, shape)
 
         width = self.filters
         self.gn1, self.conv1, shape = norm_and_conv(1, input_shape, width, 1)
@@ -97,7 +92,7 @@ class PreActivationUnit(ResidualUnit):
         self.gn3, self.conv3, _ = norm_and_conv(3, shape, 4 * width, 1)
         if self.needs_projection:
             self.conv_proj, _ = conv(
-                input_shape, 4 * width, 1, self.strides, "conv_proj"
+                4 * width, 1, self.strides, "conv_proj", input_shape
             )
 
     def _forward(self, inputs, training):

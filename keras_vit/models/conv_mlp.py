@@ -52,7 +52,7 @@ class ConvMLPBlock(MixingBlock):
             mlp_dim, width, "channel_mlp1_fc1", activation=gelu
         )
         self.mlp1_fc2 = self.make_dense(width, mlp_dim, "channel_mlp1_fc2")
-        self.connect_norm = self.make_norm("connect_norm", input_shape)
+        self.connect_norm = self.norm("connect_norm", input_shape)
         self.connect = self.make(
             DepthwiseConv2D,
             3,
@@ -64,8 +64,8 @@ class ConvMLPBlock(MixingBlock):
                 stddev=(2 / (9 * width)) ** 0.5
             ),
             name="connect",
+            shape=input_shape,
         )
-        self.connect.build(input_shape)
 
     def _forward(self, x, training):
         def residual(fc1, fc2, x):

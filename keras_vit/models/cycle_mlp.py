@@ -90,12 +90,9 @@ class CycleMLPBlock(ResidualBlock):
     def build(self, input_shape):
         width = input_shape[-1]
 
-        def built(layer, channels=width):
-            layer.build((*input_shape[:-1], channels))
-            return layer
-
         def dense(name, units=width, channels=width, **kwargs):
-            return built(mlp_block.dense(self, units, name, **kwargs), channels)
+            shape = (*input_shape[:-1], channels)
+            return mlp_block.dense(self, units, name, shape=shape, **kwargs)
 
         self.norm1 = layer_norm(self, input_shape, "norm1")
         self.mlp_c = dense("mlp_c", use_bias=False)
@@ -105,7 +102,9 @@ class CycleMLPBlock(ResidualBlock):
         self.reweight_fc2 = dense("reweight_fc2", BRANCHES * width, width // 4)
         self.proj = dense("proj")
         self.norm2 = layer_norm(self, input_shape, "norm2")
-        self.mlp = built(self.make(layers.DeiTMlp, self.mlp_dim, name="mlp"))
+        self.mlp = self.make(
+            layers.DeiTMlp, self.mlp_dim, name="mlp", shape=input_shape
+        )
         self.drop_path = self.make_drop_path(self.drop_path_rate, 4)
 
     def _forward(self, inputs, training):

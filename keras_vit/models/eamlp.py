@@ -16,6 +16,7 @@ from keras_vit import layers
 from keras_vit._arguments import Count, Natural, Pair, Rate, as_pair, checked
 from keras_vit.layers import mlp_block
 from keras_vit.layers.base import ResidualBlock, check_shape
+from keras_vit.layers.external_attention import layer_norm
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import (
@@ -202,16 +203,17 @@ class EAMLPBlock(ResidualBlock):
         self.mlp_dim = mlp_dim
 
     def build(self, input_shape):
-        def make(layer_class, *args, name, **kwargs):
-            layer = self.make(layer_class, *args, name=name, **kwargs)
-            layer.build(input_shape)
-            return layer
-
-        norm = keras.layers.LayerNormalization
-        self.norm1 = make(norm, epsilon=1e-5, name="norm1")
-        self.attn = make(layers.ExternalAttention, self.num_heads, name="attn")
-        self.norm2 = make(norm, epsilon=1e-5, name="norm2")
-        self.mlp = make(layers.DeiTMlp, self.mlp_dim, name="mlp")
+        self.norm1 = layer_norm(self, input_shape, "norm1")
+        self.attn = self.make(
+            layers.ExternalAttention,
+            self.num_heads,
+            name="attn",
+            shape=input_shape,
+        )
+        self.norm2 = layer_norm(self, input_shape, "norm2")
+        self.mlp = self.make(
+            layers.DeiTMlp, self.mlp_dim, name="mlp", shape=input_shape
+        )
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
     def _forward(self, inputs, training):

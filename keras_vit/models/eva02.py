@@ -67,9 +67,11 @@ class EVA02Attention(layers.MultiHeadSelfAttention):
         self.norm = None
         if self.head_norm:
             self.norm = self.make(
-                LayerNorm, epsilon=self.norm_epsilon, name="norm"
+                LayerNorm,
+                epsilon=self.norm_epsilon,
+                name="norm",
+                shape=input_shape,
             )
-            self.norm.build(input_shape)
 
     def _attend(self, inputs, training, bias=None):
         x = super()._attend(inputs, training, bias)
@@ -104,9 +106,11 @@ class EVA02Mlp(layers.MlpBlock):
         self.norm = None
         if self.norm_epsilon is not None:
             self.norm = self.make(
-                LayerNorm, epsilon=self.norm_epsilon, name="norm"
+                LayerNorm,
+                epsilon=self.norm_epsilon,
+                name="norm",
+                shape=(*input_shape[:-1], self.mlp_dim),
             )
-            self.norm.build((*input_shape[:-1], self.mlp_dim))
 
     def _hidden(self, inputs):
         x = super()._hidden(inputs)

@@ -144,12 +144,10 @@ class FFOnlyBlock(ResidualBlock):
                 keras.layers.LayerNormalization,
                 epsilon=1e-6,
                 name=f"norm{number}",
+                shape=shape,
             )
-            norm.build(shape)
-            size = int(self.mlp_ratio * shape[-1])
-            mlp = self.make(layers.DeiTMlp, size, name=f"mlp{number}")
-            mlp.build(shape)
-            return norm, mlp
+            size, name = int(self.mlp_ratio * shape[-1]), f"mlp{number}"
+            return norm, self.make(layers.DeiTMlp, size, name=name, shape=shape)
 
         self.norm1, self.mlp1 = branch(1, input_shape)
         self.norm2, self.mlp2 = branch(2, (batch_size, width, tokens))

@@ -64,34 +64,37 @@ class GMLPBlock(ResidualBlock):
         batch_size, tokens, width = input_shape
         self._token_shape = (tokens, width)
 
-        def make(layer_class, shape, name, *args, **kwargs):
-            layer = self.make(layer_class, *args, name=name, **kwargs)
-            layer.build(shape)
-            return layer
+        def norm(name, epsilon, shape):
+            return self.make(
+                keras.layers.LayerNormalization,
+                epsilon=epsilon,
+                name=name,
+                shape=shape,
+            )
 
         def dense(units, fan_in, name, **kwargs):
-            return make(
+            return self.make(
                 Dense,
-                (batch_size, tokens, fan_in),
-                name,
                 units,
                 kernel_initializer="glorot_uniform",
                 bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
+                name=name,
+                shape=(batch_size, tokens, fan_in),
                 **kwargs,
             )
 
-        norm, gated = keras.layers.LayerNormalization, self.mlp_dim // 2
-        self.norm = make(norm, input_shape, "norm", epsilon=1e-6)
+        gated = self.mlp_dim // 2
+        self.norm = norm("norm", 1e-6, input_shape)
         self.fc1 = dense(self.mlp_dim, width, "fc1", activation=gelu)
         shape = (batch_size, tokens, gated)
-        self.gate_norm = make(norm, shape, "gate_norm", epsilon=1e-5)
-        self.gate = make(
+        self.gate_norm = norm("gate_norm", 1e-5, shape)
+        self.gate = self.make(
             Dense,
-            (batch_size, gated, tokens),
-            "gate",
             tokens,
             kernel_initializer=keras.initializers.RandomNormal(stddev=1e-6),
             bias_initializer="ones",
+            name="gate",
+            shape=(batch_size, gated, tokens),
         )
         self.fc2 = dense(width, gated, "fc2")
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)

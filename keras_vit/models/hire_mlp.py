@@ -89,8 +89,9 @@ class HireMLPBlock(MixingBlock):
         self.region_size = region_size
         self.roll = roll
 
-    def norm(self, name):
-        return self.make(keras.layers.BatchNormalization, **NORM, name=name)
+    def norm(self, name, shape):
+        norm = keras.layers.BatchNormalization
+        return self.make(norm, **NORM, name=name, shape=shape)
 
     def build_mixer(self, input_shape):
         width, dense = input_shape[-1], self.make_dense
@@ -98,7 +99,7 @@ class HireMLPBlock(MixingBlock):
         self.branches = []
         for name in ("mlp_h", "mlp_w"):
             first = dense(half, region, f"{name}1", use_bias=False)
-            norm = self.make_norm(f"{name}1_norm", (None, None, None, half))
+            norm = self.norm(f"{name}1_norm", (None, None, None, half))
             self.branches.append((first, norm, dense(region, half, f"{name}2")))
         self.mlp_c = dense(width, width, "mlp_c")
         self.reweight_fc1 = dense(width // 4, width, "reweight_fc1")

@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Rate, checked
+from keras_vit.layers import mlp_block
 from keras_vit.layers.base import ResidualBlock, check_shape
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
@@ -74,20 +75,8 @@ class MixerBlock(ResidualBlock):
         vit_jax/models_mixer.py.
     """
 
-    # As `TransformerBlock.SHARDED`: each MLP's first kernel is divided by
-    # columns, its second by rows.
-    SHARDED = {
-        f"{mlp}/{path}": (cut, argument, 1)
-        for mlp, argument in (
-            ("token_mixing", "tokens_mlp_dim"),
-            ("channel_mixing", "mlp_dim"),
-        )
-        for path, cut in (
-            ("Dense_0/kernel", (None, "model")),
-            ("Dense_0/bias", ("model",)),
-            ("Dense_1/kernel", ("model", None)),
-        )
-    }
+    SHARDED = mlp_block.sharded("token_mixing", "tokens_mlp_dim")
+    SHARDED |= mlp_block.sharded("channel_mixing")
 
     @checked
     def __init__(
@@ -107,21 +96,17 @@ class MixerBlock(ResidualBlock):
         self._token_shape = (tokens, width)
 
         def layer_norm(name):
-            layer = self.make(
-                keras.layers.LayerNormalization, epsilon=1e-6, name=name
-            )
-            layer.build(input_shape)
-            return layer
+            norm = keras.layers.LayerNormalization
+            return self.make(norm, epsilon=1e-6, name=name, shape=input_shape)
 
         def mlp(mlp_dim, shape, name):
-            layer = self.make(
+            return self.make(
                 MixerMlp,
                 mlp_dim,
                 activation="gelu_tanh" if self.gelu_approximate else "gelu",
                 name=name,
+                shape=shape,
             )
-            layer.build(shape)
-            return layer
 
         # The sublayers are named as in the authors' checkpoints.
         self.norm_0 = layer_norm("LayerNorm_0")

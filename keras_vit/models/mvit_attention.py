@@ -15,7 +15,7 @@ from keras_vit.ops.attention import fused_attention, softmax
 Pooling = Literal["conv", "max", "avg", "none"]
 
 
-def dense(layer, units, name, activation=None):
+def dense(layer, units, name, shape, activation=None):
     """Return a dense sublayer with the authors' initialisers."""
     return layer.make(
         Dense,
@@ -24,16 +24,18 @@ def dense(layer, units, name, activation=None):
         kernel_initializer=keras.initializers.RandomNormal(stddev=0.02),
         bias_initializer=keras.initializers.Constant(0.02),
         name=name,
+        shape=shape,
     )
 
 
-def layer_norm(layer, name):
+def layer_norm(layer, name, shape):
     """Return a LayerNorm with the authors' epsilon and initialisers."""
     return layer.make(
         LayerNorm,
         epsilon=1e-6,
         beta_initializer=keras.initializers.Constant(0.02),
         name=name,
+        shape=shape,
     )
 
 
@@ -97,18 +99,12 @@ class PoolingAttention(CompositeLayer):
         width = input_shape[-1]
         self._token_shape = tuple(input_shape[1:])
         self.head_size = width // self.num_heads
-        self.qkv = dense(self, 3 * width, "qkv")
-        self.qkv.build(input_shape)
+        self.qkv = dense(self, 3 * width, "qkv", input_shape)
         of_keys = self.key_value_stride
         self.pool_q, self.norm_q = self._pool("q", self.query_stride)
         self.pool_k, self.norm_k = self._pool("k", of_keys)
         self.pool_v, self.norm_v = self._pool("v", of_keys)
-        for pool in filter(None, (self.pool_q, self.pool_k, self.pool_v)):
-            pool.build(input_shape)
-        for norm in filter(None, (self.norm_q, self.norm_k, self.norm_v)):
-            norm.build((None, None, self.num_heads, self.head_size))
-        self.proj = dense(self, width, "proj")
-        self.proj.build(input_shape)
+        self.proj = dense(self, width, "proj", input_shape)
 
     def _pool(self, letter, strides):
         """Return the pooling and the norm after it, None where absent."""
@@ -127,9 +123,12 @@ class PoolingAttention(CompositeLayer):
             num_heads=self.num_heads,
             class_token=self.class_token,
             name=f"pool_{letter}",
+            shape=(None, *self._token_shape),
         )
-        is_conv = self.pooling_mode == "conv"
-        return pool, layer_norm(self, f"norm_{letter}") if is_conv else None
+        if self.pooling_mode != "conv":
+            return pool, None
+        of_heads = (None, None, self.num_heads, self.head_size)
+        return pool, layer_norm(self, f"norm_{letter}", of_heads)
 
     def call(self, inputs):
         query, key, value = self._heads(inputs)

@@ -96,8 +96,7 @@ class MultiscaleBlock(ResidualBlock):
 
     def build(self, input_shape):
         batch_size, _, width = input_shape
-        self.norm1 = layer_norm(self, "norm1")
-        self.norm1.build(input_shape)
+        self.norm1 = layer_norm(self, "norm1", input_shape)
         self.attn = self.make(
             PoolingAttention,
             self.grid_size,
@@ -108,19 +107,16 @@ class MultiscaleBlock(ResidualBlock):
             self.key_value_stride,
             self.class_token,
             name="attn",
+            shape=input_shape,
         )
-        self.attn.build(input_shape)
         shape = self.attn.compute_output_shape(input_shape)
-        self.norm2 = layer_norm(self, "norm2")
-        self.norm2.build(shape)
-        self.fc1 = dense(self, self.mlp_dim, "mlp_fc1", gelu)
-        self.fc1.build(shape)
-        self.fc2 = dense(self, self.output_size, "mlp_fc2")
-        self.fc2.build((*shape[:-1], self.mlp_dim))
+        hidden = (*shape[:-1], self.mlp_dim)
+        self.norm2 = layer_norm(self, "norm2", shape)
+        self.fc1 = dense(self, self.mlp_dim, "mlp_fc1", shape, gelu)
+        self.fc2 = dense(self, self.output_size, "mlp_fc2", hidden)
         self.proj = None
         if width != self.output_size:
-            self.proj = dense(self, self.output_size, "proj")
-            self.proj.build(shape)
+            self.proj = dense(self, self.output_size, "proj", shape)
         self.dropout = self.make_dropout(self.dropout_rate)
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 

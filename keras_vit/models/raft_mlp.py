@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Positive, Rate, as_pair, checked
+from keras_vit.layers import mlp_block
 from keras_vit.layers.base import ResidualBlock
 from keras_vit.layers.keras_layers import uniform
 from keras_vit.layers.mlp_block import Activation
@@ -97,12 +98,7 @@ class RaftMLPBlock(ResidualBlock):
         `SerialPermutedLevel` and `OriginalLevel` in libs/modules.py.
     """
 
-    # Hidden units of the channel MLP, as `TransformerBlock.SHARDED`.
-    SHARDED = {
-        "channels/Dense_0/kernel": ((None, "model"), "mlp_dim", 1),
-        "channels/Dense_0/bias": (("model",), "mlp_dim", 1),
-        "channels/Dense_1/kernel": (("model", None), "mlp_dim", 1),
-    }
+    SHARDED = mlp_block.sharded("channels")
 
     @checked
     def __init__(
@@ -135,12 +131,15 @@ class RaftMLPBlock(ResidualBlock):
                 keras.layers.LayerNormalization,
                 epsilon=EPSILON,
                 name=f"{name}_norm",
+                shape=input_shape,
             )
-            norm.build(input_shape)
             mlp = self.make(
-                RaftMLPMlp, int(factor * length), self.dropout_rate, name=name
+                RaftMLPMlp,
+                int(factor * length),
+                self.dropout_rate,
+                name=name,
+                shape=(None, length),
             )
-            mlp.build((None, length))
             return norm, mlp
 
         rows, columns = self.grid_size

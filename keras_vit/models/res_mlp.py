@@ -96,15 +96,14 @@ class ResMLPBlock(ResidualBlock):
         self._token_shape = (tokens, width)
 
         scale = keras.initializers.Constant(self.layer_scale)
-        self.norm1 = self.make(Affine, name="norm1")
-        self.norm1.build(input_shape)
-        self.attn = mlp_block.dense(self, tokens, "attn")
-        self.attn.build((batch_size, width, tokens))
+        self.norm1 = self.make(Affine, name="norm1", shape=input_shape)
+        shape = (batch_size, width, tokens)
+        self.attn = mlp_block.dense(self, tokens, "attn", shape=shape)
         self.gamma_1 = self.add_weight((width,), scale, name="gamma_1")
-        self.norm2 = self.make(Affine, name="norm2")
-        self.norm2.build(input_shape)
-        self.mlp = self.make(layers.DeiTMlp, self.mlp_dim, name="mlp")
-        self.mlp.build(input_shape)
+        self.norm2 = self.make(Affine, name="norm2", shape=input_shape)
+        self.mlp = self.make(
+            layers.DeiTMlp, self.mlp_dim, name="mlp", shape=input_shape
+        )
         self.gamma_2 = self.add_weight((width,), scale, name="gamma_2")
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 
