@@ -166,14 +166,8 @@ def interpret(
     scores = 1 / (1 + np.exp(-logits))
     has_area = np.all(boxes[:, 2:] > 0, axis=1, keepdims=True)
     rows, labels = np.nonzero((scores >= threshold) & has_area)
-    height, width = image_size
-    centre, extent = boxes[rows, :2], boxes[rows, 2:]
-    corners = np.concatenate([centre - extent / 2, centre + extent / 2], 1)
-    return dict(
-        boxes=corners * np.array([width, height, width, height], "float32"),
-        scores=scores[rows, labels],
-        labels=labels,
-        names=model.names_of(labels),
+    return task_model.boxes_of_image(
+        model, boxes[rows], scores[rows, labels], labels, image_size
     )
 
 

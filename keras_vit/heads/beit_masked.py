@@ -89,8 +89,7 @@ def beit_masked(
     for layer in rest:
         x = layer(x)
     if inner.architecture.pooling != "gap_norm":
-        norm = tokens.last_norm(inner)
-        x = x if norm is None else norm(x)
+        x = tokens.normed(inner, x)
     x = task_model.mark(inner, x)
     epsilon = inner.architecture.layer_norm_epsilon
     x = LayerNorm(epsilon=epsilon, name="visual_norm")(x)

@@ -18,12 +18,11 @@ from keras_vit.heads import maps, task_model
 from keras_vit.heads.maps import Resize, batch_norm, convolution
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.heads.tokens import num_prefix_tokens
+from keras_vit.layers.mlp_block import ACTIVATIONS
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops import resize
 from keras_vit.ops.dtypes import wide_policy
-from keras_vit.ops.linear import gelu, gelu_tanh, quick_gelu
 
-ACTIVATIONS = dict(gelu=gelu, gelu_tanh=gelu_tanh, quick_gelu=quick_gelu)
 Readout = Literal["project", "add", "ignore"]
 Four = tuple[Count, Count, Count, Count]
 # By which the map of each level is larger than the grid of patches.

@@ -21,16 +21,11 @@ from keras_vit.layers.keras_layers import (
     DepthwiseConv2D,
     LayerNorm,
 )
+from keras_vit.layers.mlp_block import ACTIVATIONS
 from keras_vit.models.image_model import ImageModel
-from keras_vit.ops import linear
 from keras_vit.ops.dtypes import wide_policy
 
-_ACTIVATIONS = dict(
-    gelu=linear.gelu,
-    gelu_tanh=linear.gelu_tanh,
-    quick_gelu=linear.quick_gelu,
-    silu=keras.activations.silu,
-)
+_ACTIVATIONS = ACTIVATIONS | dict(silu=keras.activations.silu)
 
 
 @checked
@@ -157,7 +152,6 @@ def mask_attention(model: TaskModel) -> TaskModel:
 def _model(inner, x, head, options, class_names, name):
     """Return the model whose queries and tokens `x` enter the last blocks."""
     blocks, num_blocks = inner.blocks, options["num_blocks"]
-    norm = tokens.last_norm(inner) or _unchanged
     grid, num_queries = tokens.grid_of(inner), options["num_queries"]
     num_prefix = x.shape[1] - num_queries - math.prod(grid)
     first = len(blocks) - num_blocks
@@ -166,7 +160,7 @@ def _model(inner, x, head, options, class_names, name):
         bias = {}
         auxiliary = i in options["auxiliary_blocks"]
         if options["masked_attention"] or auxiliary:
-            found = _predict(head, norm(x), num_queries, grid)
+            found = _predict(head, tokens.normed(inner, x), num_queries, grid)
             if auxiliary:
                 outputs |= {f"{key}_{i}": y for key, y in found.items()}
             if options["masked_attention"]:
@@ -175,7 +169,7 @@ def _model(inner, x, head, options, class_names, name):
                 )
                 bias["attention_bias"] = mask(found["masks_queries_logits"])
         x = block(x, **bias)
-    x = task_model.mark(inner, norm(x))
+    x = task_model.mark(inner, tokens.normed(inner, x))
     outputs |= _predict(head, x, num_queries, grid)
     return task_model.finish(
         inner,
@@ -200,10 +194,6 @@ def _check_blocks(first, total, num_blocks, auxiliary_blocks):
             f"run through the last {num_blocks} blocks. Received: "
             f"auxiliary_blocks={list(auxiliary_blocks)}"
         )
-
-
-def _unchanged(x):
-    return x
 
 
 def _made_layers(inner, classes, num_upscale_blocks):

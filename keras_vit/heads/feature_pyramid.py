@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import keras
 
 from keras_vit._arguments import Count, checked
-from keras_vit.heads.linear import check_images
+from keras_vit.heads.maps import check_images
 from keras_vit.layers.keras_layers import Conv2DTranspose, LayerNorm
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.maps import feature_maps
@@ -57,7 +57,7 @@ def simple_feature_pyramid(
             keras_vit.ViTTi16(input_shape=(64, 64, 3)))
     """
     inner = ImageModel.find(backbone, "backbone")
-    check_images(inner)
+    check_images(inner, "simple_feature_pyramid")
     features = feature_maps(inner, [-1])
     last = _level_of(inner, features.output, levels)
     outputs = {}

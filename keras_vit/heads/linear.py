@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_vit._arguments import Count, checked
 from keras_vit.heads import task_model
+from keras_vit.heads.maps import check_images
 from keras_vit.heads.resizing import resized
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.models.image_model import ImageModel
@@ -54,7 +55,7 @@ def linear(
     """
     inner = ImageModel.find(backbone, "backbone")
     classes = task_model.number_of_classes(classes, class_names)
-    check_images(inner)
+    check_images(inner, "linear")
     features = feature_maps(inner, numbers)
     maps = features.outputs
     finest = max((x.shape[1:3] for x in maps), key=lambda size: size[0])
@@ -77,15 +78,6 @@ def linear(
         class_names,
         name,
     )
-
-
-def check_images(inner: ImageModel) -> None:
-    """Refuse a backbone of videos, whose maps have an axis of time."""
-    if inner.num_frames is not None:
-        raise ValueError(
-            "`backbone` must be a model of images. Received: "
-            f"{inner.name!r}, of videos of {inner.num_frames} frames"
-        )
 
 
 def _resize(x, size):

@@ -112,7 +112,7 @@ def is_pyramid(inner: ImageModel) -> bool:
 
 
 def check_images(inner: ImageModel, head: str) -> None:
-    """Refuse a backbone of videos."""
+    """Refuse a backbone of videos, whose maps have an axis of time."""
     if inner.num_frames is not None:
         raise ValueError(
             f"`backbone` must be a model of images for the head {head!r}. "

@@ -267,9 +267,9 @@ def mae(
     for block in blocks:
         x = block(x)  # [B, F + V, D]
     # The last norm of a classifier follows the mean.
-    norms_mean = inner.architecture.pooling.startswith("gap_")
-    norm = None if norms_mean else tokens.last_norm(inner)
-    x = task_model.mark(inner, x if norm is None else norm(x))
+    if not inner.architecture.pooling.startswith("gap_"):
+        x = tokens.normed(inner, x)
+    x = task_model.mark(inner, x)
     x = _decode(inner, x, visible, options)
     whole = task_model.finish(
         inner,

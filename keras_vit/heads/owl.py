@@ -52,16 +52,14 @@ def owl(
     """
     inner = ImageModel.find(backbone, "backbone")
     blocks = tokens.token_blocks(inner, "owl")
-    grid, norm = tokens.grid_of(inner), tokens.last_norm(inner)
+    grid = tokens.grid_of(inner)
     if tokens.num_prefix_tokens(inner) != 1:
         raise ValueError(
             "`backbone` must have a class token, and no other tokens before "
             f"the patches. Received: {inner.name!r}, with "
             f"{tokens.num_prefix_tokens(inner)}"
         )
-    x = blocks[-1].output
-    x = x if norm is None else norm(x)
-    x = task_model.mark(inner, x)
+    x = task_model.mark(inner, tokens.normed(inner, blocks[-1].output))
     epsilon = getattr(inner.architecture, "layer_norm_epsilon", 1e-5)
     x = keras.layers.LayerNormalization(epsilon=epsilon, name="merged_norm")(
         x[:, 1:] * x[:, :1]
@@ -252,16 +250,14 @@ def interpret(
     labels, scores = logits.argmax(axis=1), 1 / (1 + np.exp(-logits.max(1)))
     order = np.argsort(-scores, kind="stable")
     order = order[scores[order] > threshold]
-    centre, size = np.split(outputs["pred_boxes"][order], 2, axis=1)
-    boxes = np.concatenate([centre - size / 2, centre + size / 2], axis=1)
-    height, width = image_size
     if model.options["pads"] if padded is None else padded:
-        height = width = max(height, width)
-    return dict(
-        boxes=boxes * np.array([width, height, width, height], "float32"),
-        scores=scores[order].astype("float32"),
-        labels=labels[order],
-        names=model.names_of(labels[order]),
+        image_size = (max(image_size),) * 2
+    return task_model.boxes_of_image(
+        model,
+        outputs["pred_boxes"][order],
+        scores[order].astype("float32"),
+        labels[order],
+        image_size,
     )
 
 

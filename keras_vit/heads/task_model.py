@@ -260,6 +260,29 @@ def finish(
     return kind(inputs, outputs, name=name or f"{inner.name}_{head}")
 
 
+def boxes_of_image(
+    model: TaskModel, boxes, scores, labels, image_size: tuple[int, int]
+) -> dict[str, Any]:
+    """Return the boxes of one image; see `TaskModel.interpret`.
+
+    Args:
+        model: The model.
+        boxes: `[n, 4]`: centre x, centre y, width and height, in shares of the
+            image.
+        scores, labels: Of the boxes, `[n]`.
+        image_size: (height, width) of the image, in pixels.
+    """
+    centre, size = np.split(boxes, 2, axis=1)
+    corners = np.concatenate([centre - size / 2, centre + size / 2], axis=1)
+    height, width = image_size
+    return dict(
+        boxes=corners * np.array([width, height, width, height], "float32"),
+        scores=scores,
+        labels=labels,
+        names=model.names_of(labels),
+    )
+
+
 def mark(inner: ImageModel, x):
     """Return a tensor of the graph, after the backbone's metadata."""
     config = inner._metadata.get_config()

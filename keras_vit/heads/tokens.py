@@ -112,6 +112,12 @@ def last_norm(inner: ImageModel) -> keras.layers.Layer | None:
     return inner.get_layer(name) if name in names else None
 
 
+def normed(inner: ImageModel, x):
+    """Return tokens after the backbone's last norm, if it has one."""
+    norm = last_norm(inner)
+    return x if norm is None else norm(x)
+
+
 def as_map(x, grid: tuple[int, int]):
     """Return the patches, which are the last tokens, as `[B, H, W, D]`."""
     patches = x[:, x.shape[1] - math.prod(grid) :]

@@ -157,8 +157,7 @@ def _shifted(inner, block):
     x = SharedPosition(name="shared_position")(x)
     for layer in blocks[: block if block > 0 else len(blocks) + 1 + block]:
         x = layer(x)
-    norm = tokens.last_norm(inner)
-    x = task_model.mark(inner, x if norm is None else norm(x))
+    x = task_model.mark(inner, tokens.normed(inner, x))
     return tokens.as_map(x, tokens.grid_of(inner))
 
 

@@ -74,7 +74,7 @@ def yolos(
     classes = task_model.number_of_classes(classes, class_names)
     blocks = tokens.token_blocks(inner, "yolos")
     check_blocks(auxiliary_blocks, len(blocks) - 1)
-    grid, norm = tokens.grid_of(inner), tokens.last_norm(inner)
+    grid = tokens.grid_of(inner)
     prefix = tokens.num_prefix_tokens(inner) + num_detection_tokens
     predict = _predictor(classes, blocks[0].input.shape[-1], anchors)
     outputs = {}
@@ -93,10 +93,10 @@ def yolos(
                 grid, class_token=prefix, name=f"posembed_mid_{i}"
             )(x)
         if i + 1 in auxiliary_blocks:
-            found = x if norm is None else norm(x)
+            found = tokens.normed(inner, x)
             found = predict(found[:, :num_detection_tokens])
             outputs |= {f"{key}_{i + 1}": y for key, y in found.items()}
-    x = task_model.mark(inner, x if norm is None else norm(x))
+    x = task_model.mark(inner, tokens.normed(inner, x))
     outputs |= predict(x[:, :num_detection_tokens])
     if patch_classes:
         head = keras.layers.Dense(
@@ -247,14 +247,12 @@ def interpret(
     labels, scores = scores.argmax(axis=1), scores.max(axis=1)
     order = np.argsort(-scores, kind="stable")
     order = order[scores[order] > threshold]
-    centre, size = np.split(outputs["pred_boxes"][order], 2, axis=1)
-    boxes = np.concatenate([centre - size / 2, centre + size / 2], axis=1)
-    height, width = image_size
-    return dict(
-        boxes=boxes * np.array([width, height, width, height], "float32"),
-        scores=scores[order],
-        labels=labels[order],
-        names=model.names_of(labels[order]),
+    return task_model.boxes_of_image(
+        model,
+        outputs["pred_boxes"][order],
+        scores[order],
+        labels[order],
+        image_size,
     )
 
 

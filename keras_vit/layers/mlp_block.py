@@ -9,11 +9,7 @@ from keras_vit.layers.base import CompositeLayer
 from keras_vit.layers.keras_layers import Dense
 from keras_vit.ops.linear import gelu, gelu_tanh, quick_gelu
 
-_FUNCTIONS = dict(
-    gelu=gelu,
-    gelu_tanh=gelu_tanh,
-    quick_gelu=quick_gelu,
-)
+ACTIVATIONS = dict(gelu=gelu, gelu_tanh=gelu_tanh, quick_gelu=quick_gelu)
 Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "swiglu"]
 
 
@@ -74,7 +70,7 @@ class MlpBlock(CompositeLayer):
             )
 
         width, stddev = input_shape[-1], self.kernel_stddev
-        function = _FUNCTIONS.get(self.activation)
+        function = ACTIVATIONS.get(self.activation)
         self.dense_0 = dense(self.mlp_dim, width, "Dense_0", stddev, function)
         self.gate = None
         if self.activation == "swiglu":
