@@ -100,7 +100,6 @@ def _format(normalization, unit, before_attention, **kwargs):
         )
         every = _rules(found | dict(classes=1))
         shape_of = table.shapes(arrays, every)
-        (bias,) = (r.sources[0] for r in every if r.path == "head/bias")
         root = shape_of("conv_root/kernel", 4)
         axes = ("block1_unit1/height_block", "block1_unit1/width_block")
         width = shape_of(f"block1_unit1/{before_attention}/kernel", 4)[3]
@@ -115,8 +114,7 @@ def _format(normalization, unit, before_attention, **kwargs):
             num_heads=width // head_size,
             channels=root[2],
             image_size=tuple(4 * length_of(axis) for axis in axes),
-            classes=shape_of("head/bias", 1)[0] if bias in arrays else None,
-            representation_size=None,
+            **table.read_top(arrays, every),
         )
 
     return table.Format(

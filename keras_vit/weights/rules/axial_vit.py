@@ -73,14 +73,7 @@ def _read_arrays(arrays, config, specified):
         raise ValueError(
             f"expected `{query}` of 3 axes; found {arrays[query].shape}"
         )
-    found = dict(classes=None, representation_size=None)
-    for key, layer in (
-        ("classes", "head"),
-        ("representation_size", "pre_logits"),
-    ):
-        if names[f"{layer}/bias"] in arrays:
-            (found[key],) = shape_of(f"{layer}/bias", 1)
-    return found | dict(
+    return table.read_top(arrays, every) | dict(
         patch_size=patch[:2],
         stride=patch[:2],
         channels=patch[2],

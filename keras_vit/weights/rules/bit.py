@@ -125,7 +125,6 @@ def _format(rows, unit, **kwargs):
         )
         every = rules(metadata)
         shape_of = table.shapes(arrays, every)
-        (bias,) = (r.sources[0] for r in every if r.path == "head/bias")
         root = shape_of("conv_root/kernel", 4)
         size = (found["depths"], root[3] / 64)
         if size in _ARCHITECTURES and "architecture" not in specified:
@@ -134,8 +133,7 @@ def _format(rows, unit, **kwargs):
         return found | dict(
             width_factor=root[3] / 64,
             channels=root[2],
-            classes=shape_of("head/bias", 1)[0] if bias in arrays else None,
-            representation_size=None,
+            **table.read_top(arrays, every),
         )
 
     return table.Format(

@@ -59,6 +59,12 @@ def numbers(config: dict, key: str) -> tuple[float, ...] | None:
     return tuple(map(float, values))
 
 
+def pixels(config: dict, key: str) -> tuple[float, ...] | None:
+    """Return numbers about pixels in [0, 1] as those of [0, 255]."""
+    values = numbers(config, key)
+    return values and tuple(255 * n for n in values)
+
+
 def pair(config: dict, key: str) -> tuple[int, int] | None:
     """Return (height, width); the config may have one number for both."""
     value = config.get(key)

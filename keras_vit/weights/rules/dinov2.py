@@ -163,35 +163,37 @@ def _scheme(metadata):
 
 def _transformers_config_of(metadata):
     registers, top = metadata["num_registers"], metadata["classes"] is not None
-    swiglu = metadata["activation"] == "swiglu"
     config = transformers.config_of(
         metadata,
         "dinov2_with_registers" if registers else "dinov2",
         ("Dinov2WithRegisters" if registers else "Dinov2")
         + ("ForImageClassification" if top else "Model"),
-        mlp_ratio=mlp_ratio(metadata),
-        use_swiglu_ffn=swiglu,
         qkv_bias=metadata["qkv_bias"] == "qkv",
         layerscale_value=metadata["layer_scale"],
         **(dict(num_register_tokens=registers) if registers else {}),
         **({} if registers else dict(use_mask_token=False)),
         **(transformers.labels(metadata) if top else {}),
     )
-    if swiglu:
-        config["hidden_act"] = "gelu"
+    return with_ratio(config, metadata)
+
+
+def with_ratio(config: dict, metadata: dict) -> dict:
+    """Return a config of which MLPs have their width by a ratio."""
+    swiglu = metadata["activation"] == "swiglu"
     del config["intermediate_size"]
-    return config
+    config |= dict(mlp_ratio=_mlp_ratio(metadata), use_swiglu_ffn=swiglu)
+    return config | (dict(hidden_act="gelu") if swiglu else {})
 
 
-def mlp_ratio(metadata: dict) -> int:
+def _mlp_ratio(metadata):
     """Return the ratio of widths from which transformers computes them."""
     width, hidden = metadata["hidden_size"], metadata["mlp_dim"]
     return 4 if metadata["activation"] == "swiglu" else hidden // width
 
 
 def mlp_dim(metadata: dict) -> int:
-    """Return the width that transformers computes from `mlp_ratio`."""
-    expected = metadata["hidden_size"] * mlp_ratio(metadata)
+    """Return the width that transformers computes from the ratio."""
+    expected = metadata["hidden_size"] * _mlp_ratio(metadata)
     if metadata["activation"] == "swiglu":
         expected = (int(expected * 2 / 3) + 7) // 8 * 8
     return expected

@@ -235,14 +235,11 @@ def num_layers(metadata: dict, last: int) -> int:
 def dinov2_config(metadata: dict) -> dict:
     """Return the config of a DINOv2 as a backbone; with "preprocessor"."""
     blocks = metadata["blocks"]
-    swiglu = metadata["activation"] == "swiglu"
     kept = metadata.get("unused_weights") or {}
     config = transformers.config_of(
         metadata | dict(num_layers=num_layers(metadata, blocks[-1])),
         "dinov2",
         "Dinov2Backbone",
-        mlp_ratio=dinov2.mlp_ratio(metadata),
-        use_swiglu_ffn=swiglu,
         qkv_bias=metadata["qkv_bias"] == "qkv",
         layerscale_value=metadata["layer_scale"],
         use_mask_token="embeddings.mask_token" in kept,
@@ -251,10 +248,7 @@ def dinov2_config(metadata: dict) -> dict:
         out_indices=list(blocks),
         out_features=[f"stage{n}" for n in blocks],
     )
-    if swiglu:
-        config["hidden_act"] = "gelu"
-    del config["intermediate_size"]
-    return config
+    return dinov2.with_ratio(config, metadata)
 
 
 def dinov2_refused(metadata: dict) -> dict:

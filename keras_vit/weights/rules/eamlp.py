@@ -143,13 +143,11 @@ def _restore(arrays, scheme):
 
 def _read_arrays(arrays, config, specified):
     num_layers = table.count(arrays, _BLOCK)
-    shape_of = table.shapes(
-        arrays, _rules(dict(num_layers=num_layers, classes=1))
-    )
+    every = _rules(dict(num_layers=num_layers, classes=1))
+    shape_of = table.shapes(arrays, every)
     inputs, token_dim = shape_of("attention1/q_linear/kernel", 2)
     _, width = shape_of("project/kernel", 2)
     head_size, _ = shape_of("blocks_0/attn/linear_0/kernel", 2)
-    has_head = "head.bias" in arrays
     return dict(
         channels=inputs // 49,
         stride=_STRIDE,
@@ -158,8 +156,7 @@ def _read_arrays(arrays, config, specified):
         num_heads=width // head_size,
         mlp_dim=shape_of("blocks_0/mlp/Dense_0/kernel", 2)[1],
         token_dim=token_dim,
-        classes=shape_of("head/bias", 1)[0] if has_head else None,
-        representation_size=None,
+        **table.read_top(arrays, every),
     )
 
 

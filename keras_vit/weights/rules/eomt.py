@@ -5,9 +5,9 @@ import re
 import numpy as np
 
 from keras_vit.weights.formats.guard import Stored
-from keras_vit.weights.rules import configs, heads, patches, table
-from keras_vit.weights.rules.dinov2 import cut_swiglu
+from keras_vit.weights.rules import configs, dinov2, heads, patches, table
 from keras_vit.weights.rules.encoder import formats, rows, transformers
+from keras_vit.weights.rules.torch_modules import norm, product
 
 TITLE = "EoMT"
 MODEL_TYPES = ("eomt",)
@@ -38,11 +38,6 @@ _DEFAULTS = transformers.defaults(1e-6, heads=16, image_size=640)
 # The probability with which each of the last blocks masks its queries.
 _MASKS = "attn_mask_probs"
 _UPSCALE = "upscale_block.block."
-# Kernels of PyTorch are [channels, 1, height, width].
-_DEPTHWISE = table.Transform(
-    lambda array: array.transpose(2, 3, 0, 1),
-    lambda array: (array.transpose(2, 3, 0, 1),),
-)
 
 
 def settings(config: dict, defaults: dict) -> dict:
@@ -112,7 +107,7 @@ def _probabilities(count):
 def _flatten(arrays, metadata):
     """Flatten, also the packed SwiGLU of files before transformers 5."""
     arrays, count = flatten(arrays, metadata)
-    cut_swiglu(arrays)
+    dinov2.cut_swiglu(arrays)
     arrays = table.rename(arrays, lambda name: _replace(name, inverse=True))
     return arrays, count
 
@@ -140,13 +135,10 @@ def _head_rows(metadata):
     for i in range(metadata["num_upscale_blocks"]):
         path, name = f"upscale_{i}", f"{_UPSCALE}{i}"
         # Kernels of both are [in, out, ...] in PyTorch, [..., out, in] here.
-        transposed = {f"{path}_transposed": f"{name}.conv1"}
-        found += table.layer_rows(transposed, table.TORCH_CONVOLUTION)
-        found.append(
-            (f"{path}_depthwise/kernel", f"{name}.conv2.weight", _DEPTHWISE)
-        )
-        norm = {f"{path}_norm": f"{name}.layernorm2d"}
-        found += table.layer_rows(norm, table.TORCH_NORM)
+        found += product(f"{path}_transposed", f"{name}.conv1", "convolution")
+        depthwise, second = f"{path}_depthwise", f"{name}.conv2"
+        found += product(depthwise, second, "depthwise", bias=False)
+        found += norm(f"{path}_norm", f"{name}.layernorm2d")
     if metadata["masked_attention"]:
         found += [
             (f"query_mask_{i}/probability", name)
@@ -175,18 +167,10 @@ def _refused(metadata):
 
 
 def _refused_sizes(metadata):
-    hidden, width = metadata["mlp_dim"], metadata["hidden_size"]
+    hidden = metadata["mlp_dim"]
     return _refused(metadata) | {
-        f"mlp_dim={hidden}": hidden != _mlp_dim(metadata, hidden // width)
+        f"mlp_dim={hidden}": hidden != dinov2.mlp_dim(metadata)
     }
-
-
-def _mlp_dim(metadata, ratio):
-    """Return the width that transformers computes of a ratio."""
-    width = metadata["hidden_size"]
-    if metadata["activation"] == "swiglu":  # of a ratio of 4
-        return (int(width * 4 * 2 / 3) + 7) // 8 * 8
-    return width * ratio
 
 
 def config_of(metadata: dict, model_type: str, name: str, **fields) -> dict:
@@ -217,19 +201,8 @@ def config_of(metadata: dict, model_type: str, name: str, **fields) -> dict:
 
 
 def _config_of(metadata):
-    swiglu = metadata["activation"] == "swiglu"
-    ratio = metadata["mlp_dim"] // metadata["hidden_size"]
-    config = config_of(
-        metadata,
-        "eomt",
-        "EomtForUniversalSegmentation",
-        mlp_ratio=4 if swiglu else ratio,
-        use_swiglu_ffn=swiglu,
-    )
-    if swiglu:
-        config["hidden_act"] = "gelu"
-    del config["intermediate_size"]
-    return config
+    config = config_of(metadata, "eomt", "EomtForUniversalSegmentation")
+    return dinov2.with_ratio(config, metadata)
 
 
 def make(names: dict, **kwargs) -> table.Format:

@@ -132,10 +132,9 @@ def derive(
                 "it has no config, which would specify the architecture: fill "
                 "a model with `model.load_weights(path)`, or save it as .keras"
             )
-        top = dict(classes="head/", representation_size="pre_logits/")
         metadata = specified | {
             key: any(name.startswith(layer) for name in arrays)
-            for key, layer in top.items()
+            for key, layer in table.TOP.items()
         }
         return _name_variables(arrays, rules(metadata))
 

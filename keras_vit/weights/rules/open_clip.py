@@ -73,15 +73,14 @@ def image_tower(arrays: dict[str, Stored], config: dict) -> tuple[dict, dict]:
             raise ValueError(
                 f"a projection after timm's {name!r} is not supported"
             )
-        pretrained = dict(processor, input_size=[3, *size])
         return own, dict(
             architecture=name,
             pretrained_cfg=configs.known(
-                input_size=pretrained["input_size"],
+                input_size=[3, *size],
                 mean=processor.get("mean"),
                 std=processor.get("std"),
             ),
-            **_timm_pooling(vision),
+            **configs.known(global_pool=vision.get("timm_pool", "avg") or None),
         )
     _refuse_others(vision)
     own = _translate(arrays, _IMAGE, "visual_projection.weight")
@@ -190,11 +189,6 @@ def _prefix_of_timm(arrays, name):
         if key.startswith(_IMAGE) and key.endswith(_PATCHES):
             return key.removesuffix(_PATCHES)
     raise ValueError(f"expected {_IMAGE}*.{_PATCHES} of timm's {name!r}")
-
-
-def _timm_pooling(vision):
-    pool = vision.get("timm_pool", "avg")
-    return {} if not pool else dict(global_pool=pool)
 
 
 def _translate(arrays, outer, projection):

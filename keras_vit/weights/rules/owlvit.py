@@ -21,13 +21,10 @@ _UNUSED = ("visual_projection.weight", "logit_scale")
 
 
 def _flatten(arrays, metadata):
-    arrays = {n: a for n, a in arrays.items() if not n.endswith("position_ids")}
-    outer = owl_text.OUTER
-    found = next((p for p in outer if any(n.startswith(p) for n in arrays)), "")
-    arrays = table.rename(arrays, lambda n: n.removeprefix(found))
-    arrays = {n: a for n, a in arrays.items() if not n.startswith("text_")}
-    tower = transformers.TOWER
-    return table.rename(arrays, lambda n: n.removeprefix(tower)), found
+    ignored = r".*position_ids"
+    arrays, outer = transformers.flatten(arrays, owl_text.OUTER, ignored)
+    arrays, _ = transformers.flatten(arrays, (transformers.TOWER,), r"text_.*")
+    return arrays, outer
 
 
 def _restore(arrays, outer):

@@ -133,7 +133,6 @@ def format(
         num_layers = table.count(arrays, re.compile(block))
         every = rules(dict(num_layers=num_layers, classes=1))
         shape_of = table.shapes(arrays, every)
-        (bias,) = (r.sources[0] for r in every if r.path == "head/bias")
         patch = shape_of(f"{stem}/kernel", 4)
         found = dict(
             patch_size=patch[:2],
@@ -141,8 +140,7 @@ def format(
             channels=patch[2],
             hidden_size=patch[3],
             num_layers=num_layers,
-            classes=shape_of("head/bias", 1)[0] if bias in arrays else None,
-            representation_size=None,
+            **table.read_top(arrays, every),
         )
         tokens, own = shown(shape_of, found, specified)
         return (

@@ -269,10 +269,29 @@ def expand(
     return rules
 
 
+# Field of the metadata -> the layer of so many units.
+TOP = dict(classes="head/", representation_size="pre_logits/")
+
+
 def without_top(metadata: dict) -> tuple[str, ...]:
     """Return which paths of `head` and `pre_logits` a model does not have."""
-    layers = dict(classes="head/", representation_size="pre_logits/")
-    return tuple(x for name, x in layers.items() if not metadata.get(name))
+    return tuple(x for name, x in TOP.items() if not metadata.get(name))
+
+
+def read_top(arrays: dict, rules: list[Rule]) -> dict:
+    """Return `classes` and `representation_size`, None of absent layers.
+
+    Args:
+        arrays: Of a checkpoint.
+        rules: Of a model of its names, with all layers that it may have.
+    """
+    shape_of = shapes(arrays, rules)
+    there = [x.path for x in rules if x.sources and x.sources[0] in arrays]
+    biases = {name: f"{layer}bias" for name, layer in TOP.items()}
+    return {
+        name: shape_of(bias, 1)[0] if bias in there else None
+        for name, bias in biases.items()
+    }
 
 
 def no_grid(metadata: dict) -> None:

@@ -92,8 +92,7 @@ def _fields(section):
 
 
 def _flatten(outer, arrays, specified):
-    first = next((p for p in outer if any(n.startswith(p) for n in arrays)), "")
-    arrays = table.rename(arrays, lambda name: name.removeprefix(first))
+    arrays, first = transformers.flatten(arrays, outer, ignored="")
     if first:  # beside heads for boxes
         arrays = {n: a for n, a in arrays.items() if n.startswith("text_")}
     kept = {

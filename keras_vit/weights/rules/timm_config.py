@@ -51,11 +51,10 @@ def read(config: dict) -> dict:
         class_names=configs.names(pretrained, "label_names")
         or configs.names(config, "label_names"),
     )
-    mean = configs.numbers(pretrained, "mean")
-    std = configs.numbers(pretrained, "std")
+    mean = configs.pixels(pretrained, "mean")
+    std = configs.pixels(pretrained, "std")
     if mean and std:
-        found["pixel_mean"] = tuple(255 * n for n in mean)
-        found["pixel_std"] = tuple(255 * n for n in std)
+        found |= dict(pixel_mean=mean, pixel_std=std)
     return configs.known(**found)
 
 

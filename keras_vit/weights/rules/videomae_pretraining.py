@@ -49,14 +49,10 @@ def _head_rows(metadata):
 
 
 def _read_head(arrays, found):
-    pooling = found["pooling"]
-    return dict(
-        masked.read_decoder(arrays, _DECODER, "encoder_to_decoder"),
-        pooling="first" if pooling == "first" else "gap_norm",
-        **videomae.sizes(
-            dict(channels=found["channels"]), found
-        ),
-    )  # fmt: skip
+    decoder = masked.read_decoder(arrays, _DECODER, "encoder_to_decoder")
+    pooling = "first" if found["pooling"] == "first" else "gap_norm"
+    sizes = videomae.sizes(dict(channels=found["channels"]), found)
+    return decoder | sizes | dict(pooling=pooling)
 
 
 def _config_of(metadata):

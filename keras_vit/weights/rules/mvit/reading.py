@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from keras_vit.weights.rules import imagenet
+
 # First width and blocks of the published models, and strides by patch.
 _PUBLISHED = (
     (96, (1, 2, 11, 2)),
@@ -22,11 +24,8 @@ _PUBLISHED_STRIDES = {
         key_value_stride=(1, 4, 4),
     ),
 }
-# Kinetics' and ImageNet's, as the authors scale them.
+# Kinetics', as the authors scale them.
 _VIDEO_PIXELS = dict(pixel_mean=255 * 0.45, pixel_std=255 * 0.225)
-_IMAGE_PIXELS = dict(
-    pixel_mean=(123.675, 116.28, 103.53), pixel_std=(58.395, 57.12, 57.375)
-)
 
 
 def read(shape_of, paths: set, specified: dict, is_image: bool) -> dict:
@@ -72,7 +71,7 @@ def read(shape_of, paths: set, specified: dict, is_image: bool) -> dict:
         found["num_frames"] = frames[0] if frames else None
     known = published or "settings" in specified
     if known and "pixel_mean" not in specified:
-        found |= _IMAGE_PIXELS if is_image else _VIDEO_PIXELS
+        found |= imagenet.PIXELS if is_image else _VIDEO_PIXELS
     return found
 
 

@@ -32,8 +32,8 @@ def read(config: dict) -> dict:
             raise ValueError(f"{what} ({key}) is not supported")
     found = configs.known(
         image_size=configs.pair(data, "TRAIN_CROP_SIZE"),
-        pixel_mean=_pixels(data, "MEAN"),
-        pixel_std=_pixels(data, "STD"),
+        pixel_mean=configs.pixels(data, "MEAN"),
+        pixel_std=configs.pixels(data, "STD"),
         class_names=configs.names(config, "label_names"),
         classes=configs.integer(model, "NUM_CLASSES", low=0),
     )
@@ -55,7 +55,7 @@ def read(config: dict) -> dict:
     )
 
 
-def _padding(kernel, stride):
+def padding(kernel, stride) -> list[int]:
     """Return half a patch where patches overlap, 0 elsewhere."""
     return [
         n // 2 if n > step else 0
@@ -64,18 +64,13 @@ def _padding(kernel, stride):
 
 
 def _check_padding(mvit, stride):
-    padding = mvit.get("PATCH_PADDING")
+    given = mvit.get("PATCH_PADDING")
     kernel = mvit.get("PATCH_KERNEL")
-    if padding and kernel and list(padding) != _padding(kernel, stride):
+    if given and kernel and list(given) != padding(kernel, stride):
         raise ValueError(
-            f"PATCH_PADDING={padding}, other than half of PATCH_KERNEL="
+            f"PATCH_PADDING={given}, other than half of PATCH_KERNEL="
             f"{kernel} where patches overlap, is not supported"
         )
-
-
-def _pixels(data, key):
-    values = configs.numbers(data, key)
-    return values and tuple(255 * n for n in values)
 
 
 def _settings(mvit):
@@ -125,7 +120,7 @@ def write(metadata: dict, blocks: list[dict]) -> dict:
         PATCH_2D=is_image,
         PATCH_KERNEL=list(patch[axes]),
         PATCH_STRIDE=list(stride[axes]),
-        PATCH_PADDING=_padding(patch[axes], stride[axes]),
+        PATCH_PADDING=padding(patch[axes], stride[axes]),
         MLP_RATIO=float(metadata["mlp_ratio"]),
         QKV_BIAS=True,
         NORM="layernorm",

@@ -1,6 +1,7 @@
 """The arguments of torchvision's MViT, which its arrays do not show."""
 
 from keras_vit.weights.rules import configs
+from keras_vit.weights.rules.mvit.slowfast import padding
 
 
 def read(config: dict) -> dict:
@@ -14,8 +15,8 @@ def read(config: dict) -> dict:
             raise ValueError(f"{key}, of MViTv2, is not supported")
     found = configs.known(
         image_size=configs.pair(config, "spatial_size"),
-        pixel_mean=_pixels(config, "mean"),
-        pixel_std=_pixels(config, "std"),
+        pixel_mean=configs.pixels(config, "mean"),
+        pixel_std=configs.pixels(config, "std"),
         class_names=configs.names(config, "categories"),
         classes=configs.integer(config, "num_classes"),
     )
@@ -27,11 +28,6 @@ def read(config: dict) -> dict:
     if config.get("block_setting"):
         found |= _blocks(config["block_setting"])
     return found
-
-
-def _pixels(config, key):
-    values = configs.numbers(config, key)
-    return values and tuple(255 * n for n in values)
 
 
 def _blocks(rows):
@@ -66,7 +62,6 @@ def _blocks(rows):
 def write(metadata: dict, blocks: list[dict]) -> dict:
     """Return arguments; inverts `read`."""
     patch, stride = metadata["cube_size"], metadata["cube_stride"]
-    pairs = list(zip(patch, stride, strict=True))
     config = dict(
         spatial_size=list(metadata["image_size"]),
         temporal_size=metadata.get("num_frames") or 1,
@@ -77,7 +72,7 @@ def write(metadata: dict, blocks: list[dict]) -> dict:
         proj_after_attn=False,
         patch_embed_kernel=list(patch),
         patch_embed_stride=list(stride),
-        patch_embed_padding=[n // 2 if n > s else 0 for n, s in pairs],
+        patch_embed_padding=padding(patch, stride),
         block_setting=[
             dict(
                 num_heads=block["num_heads"],

@@ -94,7 +94,6 @@ def _format(module, rules_of=None, **kwargs):
         read_arrays=read_arrays,
         read_config=module.settings,
         flatten=module.flatten,
-        restore=module.restore,
         required=_required,
         refused=lambda metadata, format: (
             _refused(metadata) + refused(metadata, format)
@@ -119,12 +118,7 @@ def _read_arrays(parts, every, arrays, specified):
         mlp_dim=shape_of("encoderblock_0/MlpBlock_0/Dense_0/kernel", 2)[1],
         resnet_depths=parts.get("resnet_depths"),
     )
-    for name, layer in (
-        ("classes", "head"),
-        ("representation_size", "pre_logits"),
-    ):
-        there = parts[name]
-        found[name] = shape_of(f"{layer}/bias", 1)[0] if there else None
+    found |= table.read_top(arrays, every)
     if found["resnet_depths"] is not None:
         root = shape_of("resnet/conv_root/kernel", 4)
         found["channels"], found["resnet_width"] = root[2], root[3] / 64
@@ -215,6 +209,7 @@ FORMATS = {
         requires=(r".*Transformer/.*",),
         forbids=_AXIAL,
         check=lambda found, wanted: None,  # its shapes show the heads
+        restore=jax.restore,
         naming_schemes=jax.NAMING_SCHEMES,
         refused=jax.refused,
         differences=jax.differences,
@@ -228,6 +223,7 @@ FORMATS = {
         ),
         forbids=_TIMM_RELATIVES,
         resampling=timm_config.resampling,
+        restore=timm.restore,
         naming_schemes={"timm": False},
         config_of=timm.config_of,
         refused=timm.refused,
@@ -238,6 +234,7 @@ FORMATS = {
         requires=(r".*embeddings\.patch_embeddings\.projection\.weight",),
         forbids=_TRANSFORMERS_RELATIVES,
         resampling=lambda metadata: "bicubic",
+        restore=huggingface.restore,
         naming_schemes={
             "huggingface": lambda metadata: metadata["classes"] is not None
         },

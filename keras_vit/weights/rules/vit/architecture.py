@@ -48,10 +48,6 @@ def attention_rows(
         heads = fused.reshape(*fused.shape[:-1], num_heads, 3, -1)
         return tuple(np.moveaxis(heads, -2, 0))
 
-    joined = table.Transform(
-        lambda kernel: kernel.reshape(-1, kernel.shape[-1]),
-        lambda kernel: (kernel.reshape(num_heads, -1, kernel.shape[-1]),),
-    )
     rows = [
         (
             f"{path}/qkv/{variable}",
@@ -60,8 +56,16 @@ def attention_rows(
         )
         for variable, (ending,) in parts.items()
     ]
-    last = parts | dict(kernel=(*parts["kernel"], joined))
+    last = parts | dict(kernel=(*parts["kernel"], _joined_heads(num_heads)))
     return rows + table.layer_rows({f"{path}/out": f"{name}/{out}"}, last)
+
+
+def _joined_heads(num_heads):
+    """Return the transform of a last projection, `[A, E, D]` in files."""
+    return table.Transform(
+        lambda kernel: kernel.reshape(-1, kernel.shape[-1]),
+        lambda kernel: (kernel.reshape(num_heads, -1, kernel.shape[-1]),),
+    )
 
 
 def pooling_rows(path: str, name: str, num_heads: int) -> list:
@@ -99,11 +103,7 @@ def pooling_rows(path: str, name: str, num_heads: int) -> list:
             )
             for part in ("kernel", "bias")
         ]
-    joined = table.Transform(
-        lambda kernel: kernel.reshape(-1, kernel.shape[-1]),
-        lambda kernel: (kernel.reshape(num_heads, -1, kernel.shape[-1]),),
-    )
-    out = table.FLAX_LAYER | dict(kernel=("/kernel", joined))
+    out = table.FLAX_LAYER | dict(kernel=("/kernel", _joined_heads(num_heads)))
     rows += table.layer_rows({f"{path}/out": f"{attention}/out"}, out)
     dense = {
         f"{path}/MlpBlock_0/Dense_{n}": f"{name}/MlpBlock_0/Dense_{n}"

@@ -52,13 +52,6 @@ def _variables(layer, shape):
     return "kernel", "bias"
 
 
-def restore(
-    arrays: dict[str, np.ndarray], scheme: None
-) -> dict[str, np.ndarray]:
-    """Return the arrays unchanged: Keras writes these files."""
-    return arrays
-
-
 def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
     """Return the metadata that names and config show."""
     return dict(

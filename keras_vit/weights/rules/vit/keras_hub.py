@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import configs, table
+from keras_vit.weights.rules.encoder.rows import EMBEDDINGS
 from keras_vit.weights.rules.vit.architecture import attention_rows, expand
 
 _BLOCK = re.compile(r"vit_encoder/transformer_block_(\d+)/")
@@ -25,13 +26,6 @@ def flatten(
         for name, array in arrays.items()
         if "/" in name and not name.startswith("adam")
     }, None
-
-
-def restore(
-    arrays: dict[str, np.ndarray], scheme: None
-) -> dict[str, np.ndarray]:
-    """Invert `flatten`."""
-    return arrays
 
 
 def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
@@ -99,9 +93,6 @@ def settings(config: dict) -> dict:
 
 def rules(metadata: dict) -> list[table.Rule]:
     """Return the expanded table of a model."""
-    positions = table.Transform(
-        lambda array: array[None], lambda array: (array[0],)
-    )
     ours = "encoderblock_{i}/"
     theirs = "vit_encoder/transformer_block_{i1}/"
     layers = {
@@ -121,7 +112,7 @@ def rules(metadata: dict) -> list[table.Rule]:
         (
             "posembed_input/pos_embedding",
             f"{_EMBEDDING}/position_embedding/0",
-            positions,
+            EMBEDDINGS,
         ),
     ]
     rows += attention_rows(
