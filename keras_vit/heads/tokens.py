@@ -8,6 +8,7 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, checked
 from keras_vit.layers.base import check_shape
+from keras_vit.layers.embedding import put_first
 from keras_vit.models.image_model import ImageModel
 
 
@@ -54,8 +55,7 @@ class LearnedTokens(keras.layers.Layer):
         tokens = ops.cast(self.tokens, inputs.dtype)
         if self.places is not None:
             tokens = tokens + ops.cast(self.places, inputs.dtype)
-        shape = (ops.shape(inputs)[0], self.num_tokens, width)
-        return ops.concatenate([ops.broadcast_to(tokens, shape), inputs], 1)
+        return put_first(tokens, inputs)
 
     def compute_output_shape(self, input_shape):
         batch_size, tokens, width = input_shape

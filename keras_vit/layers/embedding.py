@@ -168,15 +168,18 @@ class ClassToken(keras.layers.Layer):
 
     def call(self, inputs):
         inputs = check_shape(self, inputs, (None, self.cls.shape[-1]))
-        batch_size, _, width = ops.shape(inputs)
-        cls = ops.broadcast_to(
-            ops.cast(self.cls, inputs.dtype), (batch_size, 1, width)
-        )
-        return ops.concatenate([cls, inputs], axis=1)  # [B, N + 1, D]
+        return put_first(self.cls, inputs)  # [B, N + 1, D]
 
     def compute_output_shape(self, input_shape):
         batch_size, tokens, width = input_shape
         return (batch_size, tokens + 1, width)
+
+
+def put_first(tokens, inputs):
+    """Return sequences `[B, N, D]` after the same tokens, `[1, R, D]`."""
+    shape = (ops.shape(inputs)[0], *tokens.shape[1:])
+    tokens = ops.broadcast_to(ops.cast(tokens, inputs.dtype), shape)
+    return ops.concatenate([tokens, inputs], axis=1)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -9,14 +9,15 @@ difference: the two layers of a memory of the stem start independently.
 from typing import Literal, Unpack
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Natural, Pair, Rate, as_pair, checked
 from keras_vit.layers import mlp_block
 from keras_vit.layers.base import ResidualBlock, check_shape
+from keras_vit.layers.embedding import put_first
 from keras_vit.layers.external_attention import layer_norm
+from keras_vit.layers.sine import sines_1d
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import (
@@ -133,42 +134,31 @@ class SinusoidPositions(keras.layers.Layer):
             name="cls_token",
         )
         dtype = wide_dtype(self.compute_dtype)
-        self._table = sinusoids(tokens + 1, width).astype(dtype)
+        self._table = sines_1d(tokens + 1, width).astype(dtype)
         if self.kind == "table":
             self.pos_embed = self.add_weight(
                 (1, tokens + 1, width),
-                lambda shape, dtype: ops.cast(self._table[None], dtype),
+                lambda shape, dtype: ops.cast(self._table, dtype),
                 name="pos_embed",
                 trainable=False,
             )
 
     def call(self, inputs):
         inputs = check_shape(self, inputs, self._token_shape)
-        shape = (ops.shape(inputs)[0], 1, inputs.shape[-1])
-        token = ops.broadcast_to(ops.cast(self.cls_token, inputs.dtype), shape)
-        x = ops.concatenate([token, inputs], axis=1)  # [B, N + 1, D]
+        x = put_first(self.cls_token, inputs)  # [B, N + 1, D]
         return x + ops.cast(self._positions(), inputs.dtype)
 
     def position_tables(self) -> dict:
         """Return the embeddings of the patches, "" -> ([N, D], grid)."""
-        return {"": (self._positions()[1:], self.grid_size)}
+        return {"": (self._positions()[0, 1:], self.grid_size)}
 
     def _positions(self):
-        """Return the embeddings, `[N + 1, D]`."""
-        return self.pos_embed[0] if self.kind == "table" else self._table
+        """Return the embeddings, `[1, N + 1, D]`."""
+        return self.pos_embed if self.kind == "table" else self._table
 
     def compute_output_shape(self, input_shape):
         batch_size, tokens, width = input_shape
         return (batch_size, tokens + 1, width)
-
-
-def sinusoids(positions: int, width: int) -> np.ndarray:
-    """Return the embeddings of positions, `[positions, width]`."""
-    exponents = 2 * (np.arange(width) // 2) / width
-    angles = np.arange(positions)[:, None] / 10_000**exponents
-    angles[:, 0::2] = np.sin(angles[:, 0::2])
-    angles[:, 1::2] = np.cos(angles[:, 1::2])
-    return angles
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -15,6 +15,7 @@ from keras_vit import layers
 from keras_vit._arguments import Count, Pair, Positive, Rate, as_pair, checked
 from keras_vit.layers import mlp_block
 from keras_vit.layers.base import ResidualBlock, check_shape
+from keras_vit.layers.embedding import put_first
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import architecture, drop_path_rates, register
@@ -67,9 +68,7 @@ class ResizedPositions(keras.layers.Layer):
     def call(self, inputs):
         inputs = check_shape(self, inputs, self._token_shape)
         x = inputs + ops.cast(self._positions(), inputs.dtype)
-        token = ops.cast(self.cls_token + self.cls_pos_embed, inputs.dtype)
-        shape = (ops.shape(inputs)[0], 1, inputs.shape[-1])
-        return ops.concatenate([ops.broadcast_to(token, shape), x], axis=1)
+        return put_first(self.cls_token + self.cls_pos_embed, x)
 
     def position_tables(self) -> dict:
         """Return the embeddings of the patches, "" -> ([N, D], grid)."""

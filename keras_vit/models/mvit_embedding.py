@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_vit._arguments import Count, Triple, as_triple, checked
 from keras_vit.layers.base import check_shape
+from keras_vit.layers.embedding import put_first
 from keras_vit.layers.keras_layers import uniform
 from keras_vit.models.mvit_pooling import pooled_size
 from keras_vit.ops.convolution import conv
@@ -158,14 +159,10 @@ class SpaceTimePositions(keras.layers.Layer):
 
     def call(self, inputs):
         inputs = check_shape(self, inputs, self._token_shape)
-        x, dtype = inputs, inputs.dtype
-        if self.class_token:
-            shape = (ops.shape(x)[0], 1, x.shape[-1])
-            token = ops.broadcast_to(ops.cast(self.token, dtype), shape)
-            x = ops.concatenate([token, x], axis=1)
+        x = put_first(self.token, inputs) if self.class_token else inputs
         if self.kind == "none":
             return x
-        return x + ops.cast(self._positions(), dtype)
+        return x + ops.cast(self._positions(), x.dtype)
 
     def position_tables(self) -> dict:
         """Return spatial and temporal embeddings, name -> ([N, D], grid)."""

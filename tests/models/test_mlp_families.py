@@ -7,7 +7,8 @@ from keras import ops
 
 import keras_vit
 from keras_vit import inspection
-from keras_vit.models import cycle_mlp, eamlp, ff_only, gmlp, res_mlp
+from keras_vit.layers.sine import sines_1d
+from keras_vit.models import cycle_mlp, ff_only, gmlp, res_mlp
 from keras_vit.weights import resize
 
 # Golden: the constructor of any size.
@@ -117,7 +118,7 @@ def test_an_eamlp_takes_other_sizes_of_images(stored, tmp_path):
     _, path = golden("eamlp")
     arrays = arrays_of(path)
     if stored == "sinusoid":
-        arrays["pos_embed"] = eamlp.sinusoids(17, 32)[None]
+        arrays["pos_embed"] = sines_1d(17, 32)
     np.savez(tmp_path / "eamlp.npz", **arrays)
     model = keras_vit.EAMLP(
         weights=tmp_path / "eamlp.npz", input_shape=(96, 64, 3)
@@ -127,7 +128,7 @@ def test_an_eamlp_takes_other_sizes_of_images(stored, tmp_path):
     table = ops.convert_to_numpy(positions.position_tables()[""][0])
     if stored == "sinusoid":
         assert len(model.non_trainable_weights) == 0
-        expected = eamlp.sinusoids(25, 32)[1:]
+        expected = sines_1d(25, 32)[0, 1:]
     else:
         expected = resize.resample_positions(
             arrays["pos_embed"], (4, 4), (6, 4)
