@@ -38,11 +38,3 @@ def by_step(
     if num_replicas > 1:
         prepared = prepared.flat_map(cut)
     return prepared.prefetch(tf.data.AUTOTUNE)
-
-
-def fold(seed, value):
-    """Return the seed of a number, such as of a step."""
-    tf = tensorflow()
-    return tf.random.experimental.stateless_fold_in(
-        tf.cast(seed, "int64"), value
-    )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import keras
 
 from keras_vit._keras import HeadDecay, ScheduledDecay, WholeGradient
-from keras_vit.training.derived import Derived
+from keras_vit.training.derived import derive
 
 
 @functools.cache
@@ -23,13 +23,7 @@ def clip_whole_gradient(optimizer_class: type) -> type:
     """
     if keras.backend.backend() != "tensorflow":
         return optimizer_class
-    # Saved as the class that it computes on one device.
-    attributes = dict(
-        derived=(clip_whole_gradient, optimizer_class),
-        __module__=optimizer_class.__module__,
-    )
-    name, bases = optimizer_class.__name__, (WholeGradient, optimizer_class)
-    return Derived(name, bases, attributes)
+    return derive(clip_whole_gradient, optimizer_class, WholeGradient)
 
 
 def schedule_decay(optimizer_class: type, decay: Callable) -> type:

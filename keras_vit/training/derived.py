@@ -1,6 +1,7 @@
 """Optimizer classes that a function derives from those of Keras."""
 
 import copyreg
+from collections.abc import Callable
 
 
 class Derived(type):
@@ -9,6 +10,16 @@ class Derived(type):
     Each has an attribute `derived`, the function and its argument, with which
     pickle makes it again.
     """
+
+
+def derive(function: Callable, optimizer_class: type, mixin: type) -> type:
+    """Return what `function` makes of a class, saved as that class itself."""
+    attributes = dict(
+        derived=(function, optimizer_class),
+        __module__=optimizer_class.__module__,
+    )
+    name, bases = optimizer_class.__name__, (mixin, optimizer_class)
+    return Derived(name, bases, attributes)
 
 
 def _reduce(derived_class):

@@ -5,7 +5,7 @@ import functools
 import keras
 
 from keras_vit.ops.adam import FusedAdam
-from keras_vit.training.derived import Derived
+from keras_vit.training.derived import derive
 
 
 @functools.cache
@@ -42,10 +42,4 @@ def fuse_adam(optimizer_class: type) -> type:
     if torch.get_default_device().type != "cpu" or torch.cuda.is_available():
         return optimizer_class
 
-    # Saved as the class that it computes.
-    attributes = dict(
-        derived=(fuse_adam, optimizer_class),
-        __module__=optimizer_class.__module__,
-    )
-    name, bases = optimizer_class.__name__, (FusedAdam, optimizer_class)
-    return Derived(name, bases, attributes)
+    return derive(fuse_adam, optimizer_class, FusedAdam)

@@ -5,7 +5,8 @@ import math
 import keras
 
 from keras_vit.data.optional_imports import tensorflow
-from keras_vit.training.by_step import by_step, fold
+from keras_vit.data.seeds import fold
+from keras_vit.training.by_step import by_step
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -14,9 +14,10 @@ import keras
 from keras import ops
 
 from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.seeds import fold
 from keras_vit.layers import PatchEmbedding
 from keras_vit.models import ImageModel
-from keras_vit.training.by_step import by_step, fold
+from keras_vit.training.by_step import by_step
 
 # Name -> colours per side of a patch that are predicted; 0 is each pixel.
 TARGETS = {"mean_colour": 1, "downsized": 4, "pixels": 0}
