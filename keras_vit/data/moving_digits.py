@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from keras_vit.data.optional_imports import optional
-from keras_vit.data.split import hold_out
+from keras_vit.data import arrays
 
 # (rows, columns) of one step; rows count downwards.
 DIRECTIONS = {
@@ -37,21 +36,12 @@ def find(eval_fraction: float, seed: int) -> tuple[dict, dict]:
         clips of 8 frames of 16 x 16 pixels in grey, with equally frequent
         classes.
     """
-    images, digits = optional("sklearn.datasets").load_digits(return_X_y=True)
-    # The set has 17 shades, 0 to 16.
-    images = np.round(images.reshape(-1, 8, 8) * (255 / 16)).astype("uint8")
-    parts = hold_out(
-        digits,
-        eval_fraction,
-        seed,
-        name="moving_digits",
-        class_names=tuple(str(digit) for digit in range(10)),
+    train, evaluation = (
+        part["images"][..., 0] for part in arrays.digits(eval_fraction, seed)
     )
-    return tuple(
-        _clips(images[part], count, np.random.default_rng((seed, which)))
-        for which, (part, count) in enumerate(
-            zip(parts, (TRAIN_CLIPS, EVAL_CLIPS), strict=True)
-        )
+    return (
+        _clips(train, TRAIN_CLIPS, np.random.default_rng((seed, 0))),
+        _clips(evaluation, EVAL_CLIPS, np.random.default_rng((seed, 1))),
     )
 
 

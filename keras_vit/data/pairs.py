@@ -23,10 +23,11 @@ import numpy as np
 
 from keras_vit._arguments import Share, checked
 from keras_vit._paths import require_file
-from keras_vit.data import digit_sentences, shards, tables
+from keras_vit.data import digit_sentences, records, tables
 from keras_vit.data import tfds as classification
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.sources import Source
+from keras_vit.data.split import hold_out
 
 INDEX = "pairs.json"
 _EVAL = ("validation", "val", "test")
@@ -198,12 +199,11 @@ def _of_one_table(path, eval_fraction, seed):
             f"Received: {len(captions)}"
         )
     files = list(captions)
-    count = min(max(1, round(eval_fraction * len(files))), len(files) - 1)
-    order = np.random.default_rng(seed).permutation(len(files))
-    held_out, kept = np.sort(order[:count]), np.sort(order[count:])
+    no_classes = np.zeros((len(files), 0))
+    parts = hold_out(no_classes, eval_fraction, seed, name=path, class_names=())
     return tuple(
         _table_fields(path, {files[i]: captions[files[i]] for i in part})
-        for part in (kept, held_out)
+        for part in parts
     )
 
 
@@ -262,33 +262,14 @@ def _of_records(path, train_split, eval_split):
             )
         for name in files:
             require_file(os.path.join(path, name))
-        found.append(dict(images=_stream_fields(path, split, files)))
+        images = records.stored(path, split, files, _image_and_captions)
+        found.append(dict(images=images))
     return tuple(found)
 
 
-def _stream_fields(path, split, files):
-    io = tensorflow().io
-
-    def parse(record):
-        features = dict(
-            image=io.FixedLenFeature((), "string"),
-            captions=io.RaggedFeature("string"),
-        )
-        example = io.parse_single_example(record, features)
-        return example["image"], example["captions"]
-
-    count = sum(files.values())
-    return dict(
-        name=f"{path} {split}",
-        num_examples=count,
-        ranges=((f"{os.path.abspath(path)} {split}", 0, count),),
-        stream=shards.stream_of(
-            [os.path.join(path, file) for file in files],
-            [0] * len(files),
-            list(files.values()),
-            parse,
-        ),
-    )
+def _image_and_captions(record):
+    captions = tensorflow().io.RaggedFeature("string")
+    return records.parse(record, "image", "captions", captions)
 
 
 def _of_tfds(name, splits, places):

@@ -65,8 +65,7 @@ def _part(path, index, there, argument, split):
     """Return the fields of the `Source` of a split."""
     splits, names = index["splits"], tuple(index["class_names"])
     files = splits.get(split, {})
-    count = sum(files.values())
-    if not count:
+    if not sum(files.values()):
         raise ValueError(
             f"`{argument}` must be a split of {path!r} that has examples: "
             f"{sorted(splits)}. Received: {argument}={split!r}"
@@ -81,15 +80,30 @@ def _part(path, index, there, argument, split):
         for file in files:
             require_file(os.path.join(path, file))
     several = index["multi_label"]
-    parse = _several_labels(len(names)) if several else _image_and_label
+    read = _several_labels(len(names)) if several else _image_and_label
     return dict(
-        name=f"{path} {split}",
         class_names=names,
-        num_examples=count,
         image_shape=index["image_shape"] and tuple(index["image_shape"]),
         multi_label=several,
+        **stored(path, split, files, read),
+    )
+
+
+def stored(path: str, split: str, files: dict[str, int], read) -> dict:
+    """Return the fields of a `Source` that depend on its files alone.
+
+    Args:
+        path: Folder of the files.
+        split: Name of the split.
+        files: Name of each file -> its number of examples.
+        read: Function of a record, which returns (encoded image, label).
+    """
+    count = sum(files.values())
+    return dict(
+        name=f"{path} {split}",
+        num_examples=count,
         ranges=((f"{os.path.abspath(path)} {split}", 0, count),),
-        stream=_stream(path, files, parse),
+        stream=_stream(path, files, read),
     )
 
 
@@ -244,7 +258,7 @@ def _stream(path, counts, parse):
     )
 
 
-def _parse(record, name, other, feature):
+def parse(record, name: str, other: str, feature):
     """Return the bytes of the feature `name`, and another feature."""
     io = tensorflow().io
     features = {name: io.FixedLenFeature((), "string"), other: feature}
@@ -254,28 +268,26 @@ def _parse(record, name, other, feature):
 
 def _image_and_label(record):
     label = tensorflow().io.FixedLenFeature((), "int64")
-    return _parse(record, "image", "label", label)
+    return parse(record, "image", "label", label)
 
 
 def _several_labels(num_classes):
     """Return a function of a record: the image, and 0 or 1 for each class."""
     tf = tensorflow()
 
-    def parse(record):
+    def read(record):
         feature = tf.io.RaggedFeature("int64")
-        image, labels = _parse(record, "image", "label", feature)
+        image, labels = parse(record, "image", "label", feature)
         valid = tf.debugging.Assert(
             tf.reduce_all((labels >= 0) & (labels < num_classes)),
             [f"`label` must be 0 to {num_classes - 1}. Received:", labels],
         )
         with tf.control_dependencies([valid]):
-            # An image may have no label, and one twice.
-            hot = tf.one_hot(labels, num_classes, dtype="int32")
-        return image, tf.cast(tf.reduce_sum(hot, 0) > 0, "uint8")
+            return image, shards.multi_hot(labels, num_classes)
 
-    return parse
+    return read
 
 
 def _name_and_image(record):
     image = tensorflow().io.FixedLenFeature((), "string")
-    return _parse(record, "name", "image", image)
+    return parse(record, "name", "image", image)

@@ -103,6 +103,16 @@ def stream_of(
     return stream
 
 
+def multi_hot(labels, num_classes: int):
+    """Return 0 or 1 for each class, uint8 `[K]`.
+
+    `labels` are those of an image, which may have none, or the same one twice.
+    """
+    tf = tensorflow()
+    hot = tf.one_hot(labels, num_classes, dtype="int32")
+    return tf.cast(tf.reduce_sum(hot, axis=0) > 0, "uint8")
+
+
 def cut_ranges(
     ranges: tuple[tuple[str, int, int], ...], start: int, stop: int
 ) -> tuple[tuple[str, int, int], ...]:

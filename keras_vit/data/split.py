@@ -25,23 +25,19 @@ def hold_out(
         Indices kept and indices held out, both in ascending order.
     """
     rng = np.random.default_rng(seed)
-    if labels.ndim == 2:
-        if len(labels) < 2:
-            raise ValueError(
-                f"Holding out `eval_fraction` of {name!r} needs at least 2 "
-                f"images. Received: {len(labels)}"
-            )
-        count = min(max(1, round(fraction * len(labels))), len(labels) - 1)
-        held_out = np.sort(rng.permutation(len(labels))[:count])
-        return np.setdiff1d(np.arange(len(labels)), held_out), held_out
+    groups, needed = [np.arange(len(labels))], "images"
+    if labels.ndim == 1:
+        groups = [np.flatnonzero(labels == x) for x in np.unique(labels)]
+        needed = "images of each class"
     held_out = []
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
+    for members in groups:
         if len(members) < 2:
+            found = str(len(members))
+            if labels.ndim == 1:
+                found = f"1 image of class {class_names[labels[members[0]]]!r}"
             raise ValueError(
                 f"Holding out `eval_fraction` of {name!r} needs at least 2 "
-                "images of each class. Received: 1 image of class "
-                f"{class_names[label]!r}"
+                f"{needed}. Received: {found}"
             )
         count = min(max(1, round(fraction * len(members))), len(members) - 1)
         held_out.append(rng.permutation(members)[:count])

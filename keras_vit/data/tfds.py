@@ -51,6 +51,10 @@ def find(
             f"The label of {name!r} must be a class, or a sequence of classes. "
             f"Received: {features[keys[1]]}"
         )
+
+    def classes(example):
+        return shards.multi_hot(example[keys[1]], label.num_classes)
+
     splits = builder.info.splits
     if not eval_split:
         # ImageNet's test images have no labels.
@@ -62,23 +66,11 @@ def find(
         name,
         train_split=train_split or "train",
         eval_split=eval_split,
-        keys=(keys[0], _multi_hot(keys[1], label)) if multi_label else keys,
+        keys=(keys[0], classes) if multi_label else keys,
         class_names=tuple(label.names),
         reads={keys[1]: True} if multi_label else None,
         multi_label=multi_label,
     )
-
-
-def _multi_hot(name, label):
-    """Return a function of an example: 0 or 1 for each class, uint8."""
-    tf = tensorflow()
-
-    def read(example):
-        # An image may have no label, or the same one twice.
-        hot = tf.one_hot(example[name], label.num_classes, dtype="int32")
-        return tf.cast(tf.reduce_sum(hot, axis=0) > 0, "uint8")
-
-    return read
 
 
 def _keys(features):
