@@ -25,12 +25,7 @@ def attending(model: ImageModel) -> list[keras.layers.Layer]:
 def attentions(model: ImageModel, images) -> list[Attention]:
     """Return the attention of each block on a batch of images, in order.
 
-    The forward pass does not store attention. It is recomputed here from the
-    input of each block.
-
-    Args:
-        model: A model with such blocks.
-        images: Inputs of the model, `[B, H, W, C]` or `[B, T, H, W, C]`.
+    Compare `inspection.attention_weights`.
     """
     blocks = attending(model)
     inputs = keras.Model(model.input, [block.input for block in blocks])(
@@ -71,20 +66,7 @@ def reaching(inner: ImageModel, model: keras.Model, images):
 
 
 def by_head(model: ImageModel, found: list[Attention]) -> list:
-    """Return each head's attention from the classifier's input to patches.
-
-    The queries are the class token, or the mean of all patches if the
-    classifier reads that. A class token among the keys is left out, and the
-    remaining weights are scaled to a sum of 1.
-
-    Args:
-        model: The model.
-        found: Its `attentions`.
-
-    Returns:
-        For each attention layer `[B, A, rows, columns]` of its keys; for a
-        video `[B, A, frames, rows, columns]`.
-    """
+    """Return `inspection.attention_by_head` of the `attentions` of a model."""
     is_video = model.num_frames is not None
     maps = []
     for (queries, keys), weights in found:
@@ -98,24 +80,14 @@ def by_head(model: ImageModel, found: list[Attention]) -> list:
 
 
 def rollout(model: ImageModel, found: list[Attention]):
-    """Return how much each patch contributes to the last attention's output.
+    """Return `inspection.attention_rollout` of the first `attentions`, or all.
 
-    Computed from the output back to the patches, with one row per image: the
-    full matrices would be too large for the tokens of a video.
-
-    Args:
-        model: The model.
-        found: Its first `attentions`, or all of them.
-
-    Returns:
-        `[B, rows, columns]`, for a video `[B, frames, rows, columns]`; the sum
-        for each image is 1.
-
-    Reference:
-        Abnar & Zuidema 2020 (2005.00928).
+    The output is that of the last of them.
     """
     (queries, _), weights = found[-1]
     reading = _reading(model, queries, weights.shape[2])
+    # From the output back to the patches: full matrices would be too large for
+    # the tokens of a video.
     row = ops.zeros_like(weights[:, 0, :, 0]) + reading  # [B, T']
     for (queries, keys), weights in reversed(found):
         attended = ops.einsum("bq,bqk->bk", row, ops.mean(weights, axis=1))
