@@ -77,12 +77,7 @@ class AttentionPooling(CompositeLayer):
         self.query = dense(width, one, "query")
         self.key_value = dense(2 * width, input_shape, "key_value")
         self.out = dense(width, one, "out")
-        self.norm = self.make(
-            keras.layers.LayerNormalization,
-            epsilon=self.layer_norm_epsilon,
-            name="LayerNorm_0",
-            shape=one,
-        )
+        self.norm = self.make_norm("LayerNorm_0", one, self.layer_norm_epsilon)
         self.mlp = self.make(
             MlpBlock,
             self.mlp_dim,

@@ -172,6 +172,13 @@ class CompositeLayer(FrozenWeights):
             layer.build(shape)
         return layer
 
+    def make_norm(
+        self, name: str, shape: tuple, epsilon: float = 1e-5
+    ) -> keras.layers.Layer:
+        """Return a sublayer, a LayerNorm with PyTorch's epsilon or another."""
+        norm = keras.layers.LayerNormalization
+        return self.make(norm, epsilon=epsilon, name=name, shape=shape)
+
     def make_dropout(
         self, rate: float, name: str = "dropout", **kwargs
     ) -> Callable:

@@ -24,12 +24,6 @@ def normalize(logits):
     return ops.cast(x, logits.dtype)
 
 
-def layer_norm(layer, shape, name):
-    """Return a sublayer, a LayerNorm with PyTorch's epsilon."""
-    norm = keras.layers.LayerNormalization
-    return layer.make(norm, epsilon=1e-5, name=name, shape=shape)
-
-
 def dense(layer, units, fan_in, name, **kwargs):
     """Return a dense sublayer of `fan_in` channels."""
     shape = (None, fan_in)
@@ -65,14 +59,14 @@ class TokenPerformer(CompositeLayer):
     def build(self, input_shape):
         size, shape = self.token_dim, (*input_shape[:-1], self.token_dim)
         self._token_shape = (None, input_shape[-1])
-        self.norm1 = layer_norm(self, input_shape, "norm1")
+        self.norm1 = self.make_norm("norm1", input_shape)
         self.q_linear = dense(self, size, input_shape[-1], "q_linear")
         self.linear_0 = dense(
             self, STEM_UNITS, size, "linear_0", use_bias=False
         )
         self.linear_1 = dense(self, size, STEM_UNITS, "linear_1")
         self.proj = dense(self, size, size, "proj")
-        self.norm2 = layer_norm(self, shape, "norm2")
+        self.norm2 = self.make_norm("norm2", shape)
         self.feed_forward = self.make(
             DeiTMlp, size, name="feed_forward", shape=shape
         )

@@ -2,13 +2,13 @@
 
 import keras
 
-from keras_vit._arguments import Positive, Rate, checked
-from keras_vit.layers.base import Block
+from keras_vit._arguments import Positive, checked
+from keras_vit.layers.base import ResidualBlock
 from keras_vit.layers.keras_layers import Dense
 from keras_vit.ops.linear import gelu
 
 
-class MixingBlock(Block):
+class MixingBlock(ResidualBlock):
     """Mixes cells, then channels, each in a residual branch after a norm.
 
         u = x + mix(norm(x))
@@ -21,20 +21,13 @@ class MixingBlock(Block):
 
     Args:
         mlp_ratio: Width of the MLP's hidden layer divided by that of the map.
-        drop_path_rate: Probability with which an example skips each residual
-            branch in training (stochastic depth).
+        **kwargs: Arguments of `ResidualBlock`.
     """
 
     @checked
-    def __init__(
-        self,
-        mlp_ratio: Positive = 4,
-        drop_path_rate: Rate = 0.0,
-        **kwargs,
-    ):
+    def __init__(self, mlp_ratio: Positive = 4, **kwargs):
         super().__init__(**kwargs)
         self.mlp_ratio = mlp_ratio
-        self.drop_path_rate = drop_path_rate
 
     def build(self, input_shape):
         width = input_shape[-1]
@@ -48,8 +41,7 @@ class MixingBlock(Block):
 
     def norm(self, name: str, shape: tuple) -> keras.layers.Layer:
         """Return a norm of maps: a LayerNorm with PyTorch's epsilon."""
-        norm = keras.layers.LayerNormalization
-        return self.make(norm, epsilon=1e-5, name=name, shape=shape)
+        return self.make_norm(name, shape)
 
     def make_dense(self, units: int, fan_in: int, name: str, **kwargs) -> Dense:
         """Return a dense layer of `fan_in` channels, built."""
@@ -73,6 +65,3 @@ class MixingBlock(Block):
         x = x + self.drop_path(y, training=training)
         y = self.fc1(self.norm2(x, training=training))
         return x + self.drop_path(self.fc2(y), training=training)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape

@@ -14,7 +14,6 @@ from keras_vit import layers
 from keras_vit._arguments import Count, Rate, checked
 from keras_vit.layers import mlp_block
 from keras_vit.layers.base import ResidualBlock
-from keras_vit.layers.external_attention import layer_norm
 from keras_vit.layers.keras_layers import uniform
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
@@ -94,14 +93,14 @@ class CycleMLPBlock(ResidualBlock):
             shape = (*input_shape[:-1], channels)
             return mlp_block.dense(self, units, name, shape=shape, **kwargs)
 
-        self.norm1 = layer_norm(self, input_shape, "norm1")
+        self.norm1 = self.make_norm("norm1", input_shape)
         self.mlp_c = dense("mlp_c", use_bias=False)
         self.sfc_h = dense("sfc_h")
         self.sfc_w = dense("sfc_w")
         self.reweight_fc1 = dense("reweight_fc1", width // 4)
         self.reweight_fc2 = dense("reweight_fc2", BRANCHES * width, width // 4)
         self.proj = dense("proj")
-        self.norm2 = layer_norm(self, input_shape, "norm2")
+        self.norm2 = self.make_norm("norm2", input_shape)
         self.mlp = self.make(
             layers.DeiTMlp, self.mlp_dim, name="mlp", shape=input_shape
         )

@@ -16,7 +16,6 @@ from keras_vit._arguments import Count, Natural, Pair, Rate, as_pair, checked
 from keras_vit.layers import mlp_block
 from keras_vit.layers.base import ResidualBlock, check_shape
 from keras_vit.layers.embedding import put_first
-from keras_vit.layers.external_attention import layer_norm
 from keras_vit.layers.sine import sines_1d
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
@@ -193,14 +192,14 @@ class EAMLPBlock(ResidualBlock):
         self.mlp_dim = mlp_dim
 
     def build(self, input_shape):
-        self.norm1 = layer_norm(self, input_shape, "norm1")
+        self.norm1 = self.make_norm("norm1", input_shape)
         self.attn = self.make(
             layers.ExternalAttention,
             self.num_heads,
             name="attn",
             shape=input_shape,
         )
-        self.norm2 = layer_norm(self, input_shape, "norm2")
+        self.norm2 = self.make_norm("norm2", input_shape)
         self.mlp = self.make(
             layers.DeiTMlp, self.mlp_dim, name="mlp", shape=input_shape
         )

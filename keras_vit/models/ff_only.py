@@ -8,7 +8,6 @@ models/models.py of lukemelas/do-you-even-need-attention.
 from typing import Unpack
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_vit import layers
@@ -20,6 +19,7 @@ from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import architecture, drop_path_rates, register
 from keras_vit.models.image_model import ImageModel
+from keras_vit.weights import resize
 
 __all__ = ["FFOnly", "FFOnlyTi16", "FFOnlyB16", "FFOnlyL32"]
 
@@ -80,7 +80,7 @@ class ResizedPositions(keras.layers.Layer):
         if self.grid_size != self.table_size:
             # TensorFlow's operation computes in float32.
             rows, columns = (
-                ops.cast(_bilinear(*sizes), table.dtype)
+                ops.cast(resize.bilinear(*sizes), table.dtype)
                 for sizes in zip(self.table_size, self.grid_size, strict=True)
             )
             table = ops.einsum("ih,hwd->iwd", rows, table)
@@ -90,13 +90,6 @@ class ResizedPositions(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         batch_size, tokens, width = input_shape
         return (batch_size, tokens + 1, width)
-
-
-def _bilinear(n_in, n_out):
-    """Return the [n_out, n_in] matrix of bilinear resizing."""
-    place = (np.arange(n_out)[:, None] + 0.5) * n_in / n_out - 0.5
-    place = place.clip(0, n_in - 1)  # the border, repeated
-    return np.maximum(1 - abs(place - np.arange(n_in)), 0)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -139,12 +132,7 @@ class FFOnlyBlock(ResidualBlock):
         self._token_shape = (tokens, width)
 
         def branch(number, shape):
-            norm = self.make(
-                keras.layers.LayerNormalization,
-                epsilon=1e-6,
-                name=f"norm{number}",
-                shape=shape,
-            )
+            norm = self.make_norm(f"norm{number}", shape, 1e-6)
             size, name = int(self.mlp_ratio * shape[-1]), f"mlp{number}"
             return norm, self.make(layers.DeiTMlp, size, name=name, shape=shape)
 

@@ -64,14 +64,6 @@ class GMLPBlock(ResidualBlock):
         batch_size, tokens, width = input_shape
         self._token_shape = (tokens, width)
 
-        def norm(name, epsilon, shape):
-            return self.make(
-                keras.layers.LayerNormalization,
-                epsilon=epsilon,
-                name=name,
-                shape=shape,
-            )
-
         def dense(units, fan_in, name, **kwargs):
             return self.make(
                 Dense,
@@ -84,10 +76,10 @@ class GMLPBlock(ResidualBlock):
             )
 
         gated = self.mlp_dim // 2
-        self.norm = norm("norm", 1e-6, input_shape)
+        self.norm = self.make_norm("norm", input_shape, 1e-6)
         self.fc1 = dense(self.mlp_dim, width, "fc1", activation=gelu)
         shape = (batch_size, tokens, gated)
-        self.gate_norm = norm("gate_norm", 1e-5, shape)
+        self.gate_norm = self.make_norm("gate_norm", shape)
         self.gate = self.make(
             Dense,
             tokens,

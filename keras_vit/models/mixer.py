@@ -95,10 +95,6 @@ class MixerBlock(ResidualBlock):
         batch_size, tokens, width = input_shape
         self._token_shape = (tokens, width)
 
-        def layer_norm(name):
-            norm = keras.layers.LayerNormalization
-            return self.make(norm, epsilon=1e-6, name=name, shape=input_shape)
-
         def mlp(mlp_dim, shape, name):
             return self.make(
                 MixerMlp,
@@ -109,11 +105,11 @@ class MixerBlock(ResidualBlock):
             )
 
         # The sublayers are named as in the authors' checkpoints.
-        self.norm_0 = layer_norm("LayerNorm_0")
+        self.norm_0 = self.make_norm("LayerNorm_0", input_shape, 1e-6)
         self.token_mixing = mlp(
             self.tokens_mlp_dim, (batch_size, width, tokens), "token_mixing"
         )
-        self.norm_1 = layer_norm("LayerNorm_1")
+        self.norm_1 = self.make_norm("LayerNorm_1", input_shape, 1e-6)
         self.channel_mixing = mlp(self.mlp_dim, input_shape, "channel_mixing")
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 

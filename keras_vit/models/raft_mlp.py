@@ -127,12 +127,7 @@ class RaftMLPBlock(ResidualBlock):
             )
 
         def branch(name, length, factor):
-            norm = self.make(
-                keras.layers.LayerNormalization,
-                epsilon=EPSILON,
-                name=f"{name}_norm",
-                shape=input_shape,
-            )
+            norm = self.make_norm(f"{name}_norm", input_shape, EPSILON)
             mlp = self.make(
                 RaftMLPMlp,
                 int(factor * length),

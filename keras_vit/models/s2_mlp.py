@@ -116,9 +116,7 @@ def forward(config: S2MLPConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     x = ops.reshape(tokens, (-1, *stem.grid_size, config.hidden_size))
     for i, rate in enumerate(drop_path_rates(config)):
         x = S2MLPBlock(
-            config.mlp_ratio,
-            rate,
-            name=f"S2MLPBlock_{i}",
+            config.mlp_ratio, drop_path_rate=rate, name=f"S2MLPBlock_{i}"
         )(x)
     return ops.mean(x, axis=(1, 2))  # [B, D], without a norm, as in the port
 
