@@ -7,7 +7,7 @@ import keras
 from keras_vit._arguments import Count, Positive, checked
 from keras_vit.layers.base import Block, CompositeLayer
 from keras_vit.layers.keras_layers import GroupNorm, MaxPooling2D
-from keras_vit.layers.std_conv import StdConv2D
+from keras_vit.layers.std_conv import StdConv2D, strided
 
 # The epsilons of GroupNorm and of the standardised convolutions, by source. On
 # a small random hybrid of timm they change logits by 1e-5 of the largest.
@@ -58,8 +58,7 @@ class ResidualUnit(Block):
         filters: Width of the bottleneck; the output is four times as wide.
         strides: Stride of the 3x3 convolution.
         numerics: A key of `NUMERICS`.
-        remat: Whether the unit recomputes its activations in the backward
-            pass: less memory, a third more work.
+        **kwargs: Arguments of `Block`, and of layers.
     """
 
     @checked
@@ -68,14 +67,12 @@ class ResidualUnit(Block):
         filters: Count,
         strides: Count = 1,
         numerics: Numerics = "authors",
-        remat: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.filters = filters
         self.strides = strides
         self.numerics = numerics
-        self.remat = remat
 
     def build(self, input_shape):
         self.needs_projection = (
@@ -83,12 +80,8 @@ class ResidualUnit(Block):
         )
 
     def compute_output_shape(self, input_shape):
-        batch_size, height, width, _ = input_shape
-        height, width = (
-            None if n is None else -(-n // self.strides)
-            for n in (height, width)
-        )
-        return (batch_size, height, width, 4 * self.filters)
+        size = strided(input_shape[1:3], self.strides)
+        return (input_shape[0], *size, 4 * self.filters)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -102,8 +95,7 @@ class BottleneckUnit(ResidualUnit):
         filters: Width of the bottleneck; the output is four times as wide.
         strides: Stride of the 3x3 convolution.
         numerics: See `ResNetV2Stem`.
-        remat: Whether the unit recomputes its activations in the backward
-            pass: less memory, a third more work.
+        **kwargs: Arguments of `Block`, and of layers.
 
     Input shape: `[B, H, W, C]`
     Output shape: `[B, ceil(H / strides), ceil(W / strides), 4 x filters]`
@@ -234,13 +226,10 @@ class ResNetV2Stem(CompositeLayer):
         return x
 
     def compute_output_shape(self, input_shape):
-        batch_size, height, width, _ = input_shape
-        halvings = 1 + max(1, len(self.depths))
-        for _ in range(halvings):
-            height, width = (
-                None if n is None else -(-n // 2) for n in (height, width)
-            )
+        stages = len(self.depths)
+        # As halving that often, each time rounded up.
+        size = strided(input_shape[1:3], 2 ** (1 + max(1, stages)))
         channels = int(64 * self.width_factor)
-        if self.depths:
-            channels *= 4 * 2 ** (len(self.depths) - 1)
-        return (batch_size, height, width, channels)
+        if stages:
+            channels *= 4 * 2 ** (stages - 1)
+        return (input_shape[0], *size, channels)

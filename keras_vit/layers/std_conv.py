@@ -108,9 +108,10 @@ class StdConv2D(keras.layers.Layer):
         }
 
     def compute_output_shape(self, input_shape):
-        batch_size, height, width, _ = input_shape
-        height, width = (
-            None if n is None else -(-n // self.strides)
-            for n in (height, width)
-        )
-        return (batch_size, height, width, self.filters)
+        size = strided(input_shape[1:3], self.strides)
+        return (input_shape[0], *size, self.filters)
+
+
+def strided(size: tuple, strides: int) -> tuple:
+    """Return (height, width) of a map after a stride; None if unknown."""
+    return tuple(n and -(-n // strides) for n in size)

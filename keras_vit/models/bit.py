@@ -59,8 +59,7 @@ class PreActivationUnit(ResidualUnit):
         filters: Width of the bottleneck; the output is four times as wide.
         strides: Stride of the 3x3 convolution, padded by 1 on each side.
         numerics: See `BiTConfig`.
-        remat: Whether the unit recomputes its activations in the backward
-            pass: less memory, a third more work.
+        **kwargs: Arguments of `Block`, and of layers.
 
     Input shape: `[B, H, W, C]`
     Output shape: `[B, ceil(H / strides), ceil(W / strides), 4 x filters]`

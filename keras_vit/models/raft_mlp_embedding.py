@@ -6,6 +6,7 @@ from keras import ops
 from keras_vit._arguments import Count, checked
 from keras_vit.layers.base import check_shape
 from keras_vit.layers.keras_layers import uniform
+from keras_vit.layers.std_conv import strided
 from keras_vit.ops.convolution import conv
 from keras_vit.ops.dtypes import wide_dtype
 
@@ -85,12 +86,8 @@ class MultiScaleEmbedding(keras.layers.Layer):
         return sum(outputs) + ops.cast(self.bias, inputs.dtype)
 
     def compute_output_shape(self, input_shape):
-        batch_size, height, width, _ = input_shape
-        height, width = (
-            None if n is None else -(-n // self.patch_size)
-            for n in (height, width)
-        )
-        return (batch_size, height, width, self.hidden_size)
+        size = strided(input_shape[1:3], self.patch_size)
+        return (input_shape[0], *size, self.hidden_size)
 
 
 def resize_bicubic(maps, size: tuple):
