@@ -127,8 +127,7 @@ def augment_batch(layers: list, batch: dict, seed) -> dict:
         frames,
         fn_output_signature={
             key: tf.TensorSpec(
-                frames.shape[1:] if key == "images" else value.shape,
-                "float32",
+                frames.shape[1:] if key == "images" else value.shape, "float32"
             )
             for key, value in batch.items()
         },

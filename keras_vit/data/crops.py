@@ -108,9 +108,7 @@ def pad_crop(image, image_size: tuple[int, int], pad: int, seed):
     leading = image.shape[:-3]
     padding = [(0, 0)] * len(leading) + [(pad, pad), (pad, pad), (0, 0)]
     return tf.image.stateless_random_crop(
-        tf.pad(image, padding),
-        (*leading, *image_size, image.shape[-1]),
-        seed,
+        tf.pad(image, padding), (*leading, *image_size, image.shape[-1]), seed
     )
 
 
@@ -178,9 +176,7 @@ def cut(image, image_size: tuple[int, int], place: float):
     return image
 
 
-def bit_hyper_rule(
-    image_shape: tuple[int, ...] | None,
-) -> tuple[int, int]:
+def bit_hyper_rule(image_shape: tuple[int, ...] | None) -> tuple[int, int]:
     """Return the sizes of BiT's HyperRule for fine-tuning.
 
     Args:

@@ -155,11 +155,7 @@ _TASKS = {
             "smallnorb", 18, "test:0", "test:50", "label_azimuth", flip=False
         ),
         "smallnorb_elevation": Task(
-            "smallnorb",
-            9,
-            "test:0",
-            "test:50",
-            "label_elevation",
+            "smallnorb", 9, "test:0", "test:50", "label_elevation"
         ),
     },
 }

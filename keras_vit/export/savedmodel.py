@@ -15,12 +15,7 @@ import numpy as np
 from keras_vit._arguments import Count, Positive, checked
 from keras_vit._loss_check import PROBABILITIES, last_layer, output_of
 from keras_vit.data.optional_imports import tensorflow
-from keras_vit.export import (
-    graph,
-    limits,
-    serving_assets,
-    task_signatures,
-)
+from keras_vit.export import graph, limits, serving_assets, task_signatures
 from keras_vit.export.precision import warn_of_slow_int8
 from keras_vit.heads import TaskModel
 from keras_vit.models import ImageModel

@@ -278,10 +278,7 @@ def _keypoints(heat, sizes):
     best = tf.argmax(flat, 1, tf.int32)  # [N, K]
     scores = tf.cast(tf.reduce_max(flat, 1), tf.float32)
     smoothed = tf.einsum(
-        "ih,jw,nhwk->nijk",
-        smoothing(height),
-        smoothing(width),
-        heat,
+        "ih,jw,nhwk->nijk", smoothing(height), smoothing(width), heat
     )
     logs = tf.math.log(tf.clip_by_value(smoothed, 0.001, 50))
     rows, columns = best // width, best % width

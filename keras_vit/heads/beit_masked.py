@@ -94,11 +94,7 @@ def beit_masked(
     epsilon = inner.architecture.layer_norm_epsilon
     x = LayerNorm(epsilon=epsilon, name="visual_norm")(x)
     x = x[:, x.shape[1] - math.prod(tokens.grid_of(inner)) :]
-    logits = Dense(
-        vocab_size,
-        name="visual_tokens",
-        dtype=wide_policy(),
-    )(x)
+    logits = Dense(vocab_size, name="visual_tokens", dtype=wide_policy())(x)
     return task_model.finish(
         inner,
         dict(logits=logits),

@@ -203,11 +203,7 @@ def _made_layers(inner, classes, num_upscale_blocks):
     if activation == "swiglu":  # as in transformers
         activation = "silu" if inner.family == "dinov3" else "gelu"
     activation = _ACTIVATIONS[activation]
-    head = ClassHead(
-        classes + 1,
-        name="head",
-        dtype=wide_policy(),
-    )
+    head = ClassHead(classes + 1, name="head", dtype=wide_policy())
     mlp = [
         Dense(width, activation if i < 2 else None, name=f"mask_mlp_{i}")
         for i in range(3)

@@ -28,10 +28,7 @@ class Resize(keras.layers.Layer):
 
     @checked
     def __init__(
-        self,
-        size: tuple[Count, Count],
-        align_corners: bool = False,
-        **kwargs,
+        self, size: tuple[Count, Count], align_corners: bool = False, **kwargs
     ):
         super().__init__(**kwargs)
         self.size = as_pair(size)

@@ -19,11 +19,7 @@ from keras_vit.heads.masked_patches import Mask, MaskTokens, TakePatches
 from keras_vit.heads.patch_errors import PatchErrors, Target
 from keras_vit.heads.task_model import PIXELS, TaskModel
 from keras_vit.layers.keras_layers import Dense, LayerNorm
-from keras_vit.layers.sine import (
-    FixedPositionEmbs,
-    SequencePositions,
-    sines_2d,
-)
+from keras_vit.layers.sine import FixedPositionEmbs, SequencePositions, sines_2d
 from keras_vit.models.build import build
 from keras_vit.models.families import FAMILIES
 from keras_vit.models.image_model import ImageModel

@@ -93,12 +93,7 @@ def interpret(
         labels, scores = scores.argmax(axis=1), scores.max(axis=1)
         kept = (labels < model.options["classes"]) & (scores > threshold)
         masks = _sigmoid(to_image(to_input(masks[..., kept])))
-        segments, found = _panoptic(
-            masks,
-            scores[kept],
-            labels[kept],
-            limits,
-        )
+        segments, found = _panoptic(masks, scores[kept], labels[kept], limits)
         return dict(segments=segments, segments_info=_named(model, found))
     queries, labels = _best_pairs(scores[:, :-1], most)
     scores = scores[queries, labels]

@@ -199,10 +199,7 @@ def interpret(
 
     points = np.stack([columns, rows], axis=1) - np.stack(newton(at), axis=1)
     points *= np.array(
-        [
-            image_size[1] / max(width - 1, 1),
-            image_size[0] / max(height - 1, 1),
-        ]
+        [image_size[1] / max(width - 1, 1), image_size[0] / max(height - 1, 1)]
     )
     keep = np.arange(count)
     if threshold is not None:

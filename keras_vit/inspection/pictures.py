@@ -191,9 +191,7 @@ def plot_rollouts(
 
 
 def plot_heads(
-    image: np.ndarray,
-    heads: list[np.ndarray],
-    out_path: str | os.PathLike,
+    image: np.ndarray, heads: list[np.ndarray], out_path: str | os.PathLike
 ) -> None:
     """Draw an image and the attention of each head of each layer.
 

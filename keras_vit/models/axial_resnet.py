@@ -72,11 +72,7 @@ class AxialUnitBN(Block):
 
     @checked
     def __init__(
-        self,
-        filters: Count,
-        strides: Count = 1,
-        num_heads: Count = 8,
-        **kwargs,
+        self, filters: Count, strides: Count = 1, num_heads: Count = 8, **kwargs
     ):
         super().__init__(**kwargs)
         self.filters = filters
@@ -170,11 +166,7 @@ class AxialUnitGN(ResidualUnit):
 
     @checked
     def __init__(
-        self,
-        filters: Count,
-        strides: Count = 1,
-        num_heads: Count = 8,
-        **kwargs,
+        self, filters: Count, strides: Count = 1, num_heads: Count = 8, **kwargs
     ):
         super().__init__(filters, strides, "scenic", **kwargs)
         self.num_heads = num_heads

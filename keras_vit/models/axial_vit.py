@@ -108,11 +108,7 @@ class AxialSelfAttention(layers.MultiHeadSelfAttention):
 
     @checked
     def __init__(
-        self,
-        num_heads: Count,
-        axis: Axis,
-        dropout_rate: Rate = 0.0,
-        **kwargs,
+        self, num_heads: Count, axis: Axis, dropout_rate: Rate = 0.0, **kwargs
     ):
         super().__init__(num_heads, dropout_rate, **kwargs)
         self.axis = axis

@@ -24,13 +24,7 @@ from keras_vit.models.families import Family, is_of_training
 from keras_vit.models.image_model import ImageModel, vector
 from keras_vit.models.maps import feature_maps
 from keras_vit.ops.dtypes import wide_policy
-from keras_vit.weights import (
-    checkpoint,
-    load,
-    preprocessing,
-    registry,
-    rules,
-)
+from keras_vit.weights import checkpoint, load, preprocessing, registry, rules
 
 
 @dataclasses.dataclass(frozen=True)

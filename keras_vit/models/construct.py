@@ -13,12 +13,7 @@ from keras_vit._arguments import checked
 from keras_vit._earlier_names import rename
 from keras_vit.models import arguments
 from keras_vit.models.build import build
-from keras_vit.models.families import (
-    FAMILIES,
-    OPENERS,
-    Family,
-    is_of_training,
-)
+from keras_vit.models.families import FAMILIES, OPENERS, Family, is_of_training
 from keras_vit.models.image_model import ImageModel
 from keras_vit.weights import checkpoint, registry
 

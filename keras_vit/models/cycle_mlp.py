@@ -78,11 +78,7 @@ class CycleMLPBlock(ResidualBlock):
     SHARDED = mlp_block.sharded("mlp")
 
     @checked
-    def __init__(
-        self,
-        mlp_dim: Count,
-        **kwargs,
-    ):
+    def __init__(self, mlp_dim: Count, **kwargs):
         super().__init__(**kwargs)
         self.mlp_dim = mlp_dim
 

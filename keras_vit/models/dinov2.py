@@ -19,13 +19,7 @@ from keras_vit.models.construct import construct
 from keras_vit.models.families import architecture
 from keras_vit.models.image_model import ImageModel
 
-__all__ = [
-    "DINOv2",
-    "DINOv2S14",
-    "DINOv2B14",
-    "DINOv2L14",
-    "DINOv2G14",
-]
+__all__ = ["DINOv2", "DINOv2S14", "DINOv2B14", "DINOv2L14", "DINOv2G14"]
 
 Pooling = Literal[
     "token", "gap", "gap_norm", "token_and_gap", "map", "token_unnormed"

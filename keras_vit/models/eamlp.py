@@ -115,12 +115,7 @@ class SinusoidPositions(keras.layers.Layer):
     """
 
     @checked
-    def __init__(
-        self,
-        grid_size: Pair,
-        kind: Kind = "sinusoid",
-        **kwargs,
-    ):
+    def __init__(self, grid_size: Pair, kind: Kind = "sinusoid", **kwargs):
         super().__init__(**kwargs)
         self.grid_size = as_pair(grid_size)
         self.kind = kind
@@ -181,12 +176,7 @@ class EAMLPBlock(ResidualBlock):
     SHARDED = mlp_block.sharded("mlp")
 
     @checked
-    def __init__(
-        self,
-        num_heads: Count,
-        mlp_dim: Count,
-        **kwargs,
-    ):
+    def __init__(self, num_heads: Count, mlp_dim: Count, **kwargs):
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.mlp_dim = mlp_dim

@@ -29,13 +29,7 @@ from keras_vit.models.families import architecture
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.rotary import Order
 
-__all__ = [
-    "EVA02",
-    "EVA02Ti14",
-    "EVA02S14",
-    "EVA02B14",
-    "EVA02L14",
-]
+__all__ = ["EVA02", "EVA02Ti14", "EVA02S14", "EVA02B14", "EVA02L14"]
 
 Pooling = Literal["token", "gap", "gap_norm", "map", "gap_unnormed"]
 
@@ -200,9 +194,7 @@ def forward(config: EVA02Config, x: keras.KerasTensor) -> keras.KerasTensor:
     if config.class_token:
         x = layers.ClassToken(0.02, name="class_token")(x)
     x = layers.AddPositionEmbs(
-        grid_size,
-        class_token=config.class_token,
-        name="posembed_input",
+        grid_size, class_token=config.class_token, name="posembed_input"
     )(x)
     if config.pre_norm:
         x = encoder.norm(config, "pre_norm")(x)

@@ -44,12 +44,7 @@ class ResizedPositions(keras.layers.Layer):
     """
 
     @checked
-    def __init__(
-        self,
-        grid_size: Pair,
-        table_size: Pair = 14,
-        **kwargs,
-    ):
+    def __init__(self, grid_size: Pair, table_size: Pair = 14, **kwargs):
         super().__init__(**kwargs)
         self.grid_size = as_pair(grid_size)
         self.table_size = as_pair(table_size)
@@ -119,11 +114,7 @@ class FFOnlyBlock(ResidualBlock):
     SHARDED = mlp_block.sharded("mlp1")
 
     @checked
-    def __init__(
-        self,
-        mlp_ratio: Positive = 4.0,
-        **kwargs,
-    ):
+    def __init__(self, mlp_ratio: Positive = 4.0, **kwargs):
         super().__init__(**kwargs)
         self.mlp_ratio = mlp_ratio
 

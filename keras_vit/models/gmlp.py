@@ -52,11 +52,7 @@ class GMLPBlock(ResidualBlock):
     """
 
     @checked
-    def __init__(
-        self,
-        mlp_dim: Even,
-        **kwargs,
-    ):
+    def __init__(self, mlp_dim: Even, **kwargs):
         super().__init__(**kwargs)
         self.mlp_dim = mlp_dim
 

@@ -205,12 +205,7 @@ FAMILY = register(
     VARIANTS,
     layers=r"stem|MixerBlock_\d+(?:/[^/]+)?|pre_head_layer_norm",
     last_norm="pre_head_layer_norm",
-    small=dict(
-        hidden_size=96,
-        num_layers=4,
-        tokens_mlp_dim=48,
-        mlp_dim=192,
-    ),
+    small=dict(hidden_size=96, num_layers=4, tokens_mlp_dim=48, mlp_dim=192),
 )
 
 

@@ -11,13 +11,7 @@ from typing import Any, Literal, Unpack
 import keras
 from keras import ops
 
-from keras_vit._arguments import (
-    Count,
-    Positive,
-    Rate,
-    Triple,
-    as_triple,
-)
+from keras_vit._arguments import Count, Positive, Rate, Triple, as_triple
 from keras_vit.models.arguments import ModelArguments
 from keras_vit.models.construct import construct
 from keras_vit.models.families import (

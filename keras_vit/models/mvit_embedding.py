@@ -41,11 +41,7 @@ class CubeEmbedding(keras.layers.Layer):
 
     @checked
     def __init__(
-        self,
-        kernel_size: Triple,
-        strides: Triple,
-        hidden_size: Count,
-        **kwargs,
+        self, kernel_size: Triple, strides: Triple, hidden_size: Count, **kwargs
     ):
         super().__init__(**kwargs)
         self.kernel_size = as_triple(kernel_size)
@@ -63,9 +59,7 @@ class CubeEmbedding(keras.layers.Layer):
         )
         fan_in = channels * math.prod(self.kernel_size)
         self.bias = self.add_weight(
-            name="bias",
-            shape=(self.hidden_size,),
-            initializer=uniform(fan_in),
+            name="bias", shape=(self.hidden_size,), initializer=uniform(fan_in)
         )
 
     def call(self, inputs):

@@ -53,24 +53,14 @@ class PerceptionEncoderConfig(eva02.EVA02Config):
 # The smaller models.
 VARIANTS = {
     "PECoreTi16": dict(
-        patch_size=16,
-        **encoder.TINY,
-        rotary_reference=(24, 24),
+        patch_size=16, **encoder.TINY, rotary_reference=(24, 24)
     ),
     "PECoreS16": dict(
-        patch_size=16,
-        **encoder.SMALL,
-        rotary_reference=(24, 24),
+        patch_size=16, **encoder.SMALL, rotary_reference=(24, 24)
     ),
-    "PECoreB16": dict(
-        patch_size=16,
-        **encoder.BASE,
-        rotary_reference=(14, 14),
-    ),
+    "PECoreB16": dict(patch_size=16, **encoder.BASE, rotary_reference=(14, 14)),
     "PECoreL14": dict(
-        patch_size=14,
-        **encoder.LARGE,
-        rotary_reference=(24, 24),
+        patch_size=14, **encoder.LARGE, rotary_reference=(24, 24)
     ),
 }
 

@@ -81,12 +81,7 @@ class ResMLPBlock(ResidualBlock):
     SHARDED = mlp_block.sharded("mlp")
 
     @checked
-    def __init__(
-        self,
-        mlp_dim: Count,
-        layer_scale: Positive = 1e-4,
-        **kwargs,
-    ):
+    def __init__(self, mlp_dim: Count, layer_scale: Positive = 1e-4, **kwargs):
         super().__init__(**kwargs)
         self.mlp_dim = mlp_dim
         self.layer_scale = layer_scale

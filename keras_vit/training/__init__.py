@@ -17,10 +17,7 @@ from keras_vit.training.contrastive_loss import (
     softmax_contrastive_loss,
 )
 from keras_vit.training.depth_loss import MetricDepthLoss, RelativeDepthLoss
-from keras_vit.training.detection_loss import (
-    SetDetectionLoss,
-    generalized_iou,
-)
+from keras_vit.training.detection_loss import SetDetectionLoss, generalized_iou
 from keras_vit.training.dino_loss import cosine
 from keras_vit.training.distillation import (
     DistillationLoss,
@@ -55,11 +52,7 @@ from keras_vit.training.self_distillation import (
     SelfDistillation,
     SwapTeacher,
 )
-from keras_vit.training.task_loss import (
-    TaskLoss,
-    clear_all_gradients,
-    set_loss,
-)
+from keras_vit.training.task_loss import TaskLoss, clear_all_gradients, set_loss
 
 __all__ = [
     "DINO",

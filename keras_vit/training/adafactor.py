@@ -64,9 +64,7 @@ class MomentumAdafactor(keras.optimizers.Optimizer):
             shape, name = tuple(variable.shape), variable.path.replace("/", "_")
             self._momenta.append(
                 self.add_variable(
-                    shape,
-                    dtype="bfloat16",
-                    name=f"{name}_momentum",
+                    shape, dtype="bfloat16", name=f"{name}_momentum"
                 )
             )
             shapes = {"squares": shape}

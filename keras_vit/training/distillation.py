@@ -12,11 +12,7 @@ from keras import ops
 
 from keras_vit._arguments import Positive, Rate, checked
 from keras_vit._loss_check import PROBABILITIES, last_layer, output_of
-from keras_vit.data.optional_imports import (
-    optional,
-    tensorflow,
-    unconverted,
-)
+from keras_vit.data.optional_imports import optional, tensorflow, unconverted
 from keras_vit.layers import DistilledHead
 from keras_vit.models import ImageModel, from_pretrained
 from keras_vit.ops.dtypes import at_least_float32

@@ -14,11 +14,7 @@ from keras_vit.weights.rules import FAMILIES, table
 
 
 def fill(
-    model,
-    source: Checkpoint,
-    wanted: dict,
-    *,
-    resize_patches: bool = False,
+    model, source: Checkpoint, wanted: dict, *, resize_patches: bool = False
 ) -> None:
     """Fill a model's variables from a checkpoint.
 

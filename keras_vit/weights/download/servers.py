@@ -230,12 +230,7 @@ def _gs(url, start, part, validator):
         )
 
 
-OPENERS = {
-    "http": _http,
-    "https": _http,
-    "file": _file,
-    "gs": _gs,
-}
+OPENERS = {"http": _http, "https": _http, "file": _file, "gs": _gs}
 
 
 def check_url(url: str) -> None:

@@ -8,12 +8,7 @@ from keras import ops
 
 from keras_vit._paths import require_file, why_no_file
 from keras_vit.weights.formats import hdf5, npz, safetensors, torch
-from keras_vit.weights.formats.guard import (
-    DERIVED,
-    Guard,
-    Stored,
-    parse_json,
-)
+from keras_vit.weights.formats.guard import DERIVED, Guard, Stored, parse_json
 
 # Endings of a path -> its reader; any other file is read as an npz file.
 _READERS: dict[tuple[str, ...], Callable] = {

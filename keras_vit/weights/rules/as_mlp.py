@@ -83,7 +83,7 @@ FORMATS = {
         ),
         unseen=dict(shift_size=5),
         published=_PUBLISHED,
-    ),
+    )
 }
 FORMATS["keras_vit"] = keras_format.derive(
     FORMATS["authors"], requires=(r"stage1_block1/axial_shift_conv1/0",)

@@ -93,7 +93,7 @@ FORMATS = {
         requires=(_BLOCK.pattern + ".*", r"output_projection/.*|embedding/.*"),
         forbids={
             r".*/axial_encoder_fblock_.*": "a scenic X-ViT of type "
-            "'axial_attention', one MLP for both axes: these are",
+            "'axial_attention', one MLP for both axes: these are"
         },
         rules=_rules,
         read_arrays=_read_arrays,
@@ -106,7 +106,7 @@ FORMATS = {
         naming_schemes={"jax": None},
         refused=lambda metadata, format: [],
         differences=lambda m: table.pixel_differences(m, 127.5),
-    ),
+    )
 }
 FORMATS["keras_vit"] = keras_format.derive(
     FORMATS["jax"], requires=(r"axial_block_0/row/.*",)

@@ -182,8 +182,7 @@ def _add_shared(arrays, name, shared):
     """Add the table that all blocks share to that of a block, if any."""
     own = arrays.get(name)
     arrays[name] = shared.map(
-        lambda value: value if own is None else value + own.read(),
-        shared.shape,
+        lambda value: value if own is None else value + own.read(), shared.shape
     )
 
 
@@ -249,7 +248,7 @@ FORMATS = {
         ),
         forbids={
             r".*embeddings\.position_embeddings": "learned positions beside "
-            "LayerScale are",
+            "LayerScale are"
         },
         defaults=_KINDS,
         prefix="beit.",
@@ -261,6 +260,5 @@ FORMATS = {
     ),
 }
 FORMATS["keras_vit"] = formats.keras_files(
-    FORMATS["timm"],
-    r"encoderblock_0/MultiHeadDotProductAttention_0/2",
+    FORMATS["timm"], r"encoderblock_0/MultiHeadDotProductAttention_0/2"
 )

@@ -70,11 +70,7 @@ FORMATS = {
         _timm_config_of,
         known=r"vit_\w+_clip_\w+",
         epsilon=1e-5,
-        requires=(
-            r"norm_pre\.weight",
-            r"pos_embed",
-            r"(fc_)?norm\.weight",
-        ),
+        requires=(r"norm_pre\.weight", r"pos_embed", r"(fc_)?norm\.weight"),
         forbids={
             r"attn_pool\..*": "a norm before the blocks with attention "
             "pooling is",

@@ -79,7 +79,7 @@ FORMATS = {
             channels=metadata["stem_size"],
             n_conv_blocks=metadata["num_conv_blocks"],
         ),
-    ),
+    )
 }
 FORMATS["keras_vit"] = keras_format.derive(
     FORMATS["authors"],

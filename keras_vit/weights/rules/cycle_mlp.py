@@ -100,7 +100,7 @@ FORMATS = {
         ),
         flatten=_flatten,
         restore=_restore,
-    ),
+    )
 }
 FORMATS["keras_vit"] = keras_format.derive(
     FORMATS["authors"],

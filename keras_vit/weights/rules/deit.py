@@ -67,10 +67,7 @@ FORMATS = {
     "timm": formats.timm_format(
         _timm_config_of,
         names=_TIMM_NAMES,
-        requires=(
-            r"blocks\.0\.norm1\.weight",
-            r"dist_token",
-        ),
+        requires=(r"blocks\.0\.norm1\.weight", r"dist_token"),
         read_config=_timm_settings,
         refused=_timm_refused,
         **_MODEL,

@@ -7,19 +7,8 @@ Checked against timm/models/eva.py of timm 1.0, and dinov3_vit of transformers
 import dataclasses
 import re
 
-from keras_vit.weights.rules import (
-    configs,
-    heads,
-    patches,
-    table,
-    timm_config,
-)
-from keras_vit.weights.rules.encoder import (
-    formats,
-    rotary,
-    timm,
-    transformers,
-)
+from keras_vit.weights.rules import configs, heads, patches, table, timm_config
+from keras_vit.weights.rules.encoder import formats, rotary, timm, transformers
 
 TITLE = "DINOv3 or ViT with rotary positions"
 grid = patches.grid
@@ -35,10 +24,7 @@ _KNOWN: dict[str, tuple[float, dict]] = {
         1e-5,
         dict(rotary="centered", rotary_theta=100.0),
     ),
-    r"vit_\w+_sapiens2": (
-        1e-6,
-        dict(rotary="centered", rotary_theta=100.0),
-    ),
+    r"vit_\w+_sapiens2": (1e-6, dict(rotary="centered", rotary_theta=100.0)),
     r"vit_\w+_rope_reg\d_gap_\d+": (
         1e-6,
         dict(rotary.INDEX, rotary_reference=(16, 16)),

@@ -20,10 +20,7 @@ grid = patches.grid
 RESIZES = formats.RESIZES
 # What `DPTConfig` omits where it is the default.
 _PLAIN = transformers.defaults(
-    1e-12,
-    image_size=384,
-    patch_size=16,
-    backbone_out_indices=[2, 5, 8, 11],
+    1e-12, image_size=384, patch_size=16, backbone_out_indices=[2, 5, 8, 11]
 )
 
 
@@ -51,9 +48,7 @@ def _settings(config):
     own = transformers.settings(config, dict(dpt=_PLAIN))
     own |= heads.qkv_bias(config) | found
     return own | dict(
-        layer_scale=0.0,
-        last_norm=False,
-        stages=[n + 1 for n in stages],
+        layer_scale=0.0, last_norm=False, stages=[n + 1 for n in stages]
     )
 
 
@@ -182,8 +177,7 @@ FORMATS = {
         ),
         naming_schemes={
             "huggingface": lambda metadata: dpt_neck.scheme(
-                metadata,
-                "backbone." if metadata.get("layer_scale") else "dpt.",
+                metadata, "backbone." if metadata.get("layer_scale") else "dpt."
             )
         },
     )

@@ -8,13 +8,7 @@ import re
 
 import numpy as np
 
-from keras_vit.weights.rules import (
-    configs,
-    dinov2,
-    heads,
-    table,
-    torch_modules,
-)
+from keras_vit.weights.rules import configs, dinov2, heads, table, torch_modules
 from keras_vit.weights.rules.encoder import transformers
 
 _DINOV2 = transformers.defaults(1e-6)

@@ -173,7 +173,7 @@ FORMATS = {
         restore=_restore,
         check=patches.check_grid,
         **(torch_modules.AUTHORS | dict(naming_schemes={"authors": _scheme})),
-    ),
+    )
 }
 FORMATS["keras_vit"] = keras_format.derive(
     FORMATS["authors"], requires=("attention1/q_linear/0", "positions/0")

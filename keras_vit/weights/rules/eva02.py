@@ -6,12 +6,7 @@ BEiT-3, of timm 1.0.
 
 import re
 
-from keras_vit.weights.rules import (
-    configs,
-    patches,
-    table,
-    timm_config,
-)
+from keras_vit.weights.rules import configs, patches, table, timm_config
 from keras_vit.weights.rules.encoder import formats, rotary, timm
 
 TITLE = "EVA-02 or BEiT-3"

@@ -3,12 +3,7 @@
 Checked against models/models.py of lukemelas/do-you-even-need-attention.
 """
 
-from keras_vit.weights.rules import (
-    keras_format,
-    patches,
-    table,
-    torch_modules,
-)
+from keras_vit.weights.rules import keras_format, patches, table, torch_modules
 from keras_vit.weights.rules.torch_modules import norm, product
 
 TITLE = "feed-forward-only ViT"
@@ -70,7 +65,7 @@ FORMATS = {
             r"blocks\.0\.mlp2\.fc1\.weight",
         ),
         **torch_modules.AUTHORS,
-    ),
+    )
 }
 FORMATS["keras_vit"] = keras_format.derive(
     FORMATS["authors"], requires=("patch_embed/0", r"blocks_0/mlp2/Dense_0/0")

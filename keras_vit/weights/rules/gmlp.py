@@ -47,7 +47,7 @@ FORMATS = {
             _ARCHITECTURES,
             mlp_ratio=6,
         ),
-    ),
+    )
 }
 FORMATS["keras_vit"] = keras_format.derive(
     FORMATS["timm"], requires=("stem/0", r"blocks_0/gate/0")

@@ -97,7 +97,7 @@ FORMATS = {
             step_stride=list(metadata["roll_periods"]),
             step_dilation=list(metadata["roll_steps"]),
         ),
-    ),
+    )
 }
 FORMATS["keras_vit"] = keras_format.derive(
     FORMATS["authors"], requires=(r"embed1/0", r"level1_block1/mlp_h1/0")

@@ -12,9 +12,7 @@ RESIZES: dict = {}
 grid = table.no_grid
 OUTER = ("owlv2.", "owlvit.")
 _DEFAULTS = dict(
-    hidden_act="quick_gelu",
-    layer_norm_eps=1e-5,
-    num_attention_heads=8,
+    hidden_act="quick_gelu", layer_norm_eps=1e-5, num_attention_heads=8
 )
 
 

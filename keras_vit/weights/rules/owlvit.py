@@ -12,8 +12,7 @@ TEXT_TOWER = "owl_text"
 grid = patches.grid
 RESIZES = formats.RESIZES
 _NAMES = transformers.TOWER_NAMES | dict(
-    class_token="embeddings.class_embedding",
-    pre_norm="pre_layernorm",
+    class_token="embeddings.class_embedding", pre_norm="pre_layernorm"
 )
 _HEADS = ("class_head.", "box_head.", "objectness_head.", "layer_norm.")
 # Of the two towers' embeddings of an entire image, which no box needs.

@@ -340,7 +340,7 @@ FORMATS = {
         naming_schemes={"authors": None},
         config_of=_config_of,
         differences=imagenet.differences,
-    ),
+    )
 }
 FORMATS["keras_vit"] = keras_format.derive(
     FORMATS["authors"], requires=(r"level0_embedding/0", r"level0_block0/.*")

@@ -10,9 +10,7 @@ MODEL_TYPES = ("siglip_text_model", "siglip2_text_model")
 RESIZES: dict = {}
 grid = table.no_grid
 _DEFAULTS = dict(
-    hidden_act="gelu_pytorch_tanh",
-    layer_norm_eps=1e-6,
-    num_attention_heads=12,
+    hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6, num_attention_heads=12
 )
 
 

@@ -11,9 +11,7 @@ def architecture_of(config: dict) -> str | None:
 
 
 # Architectures with a part that no array shows: pattern of names -> the part.
-_UNSUPPORTED = {
-    r"test_vit3": "attention pooling of registers is",
-}
+_UNSUPPORTED = {r"test_vit3": "attention pooling of registers is"}
 
 
 def resampling(metadata: dict) -> str:

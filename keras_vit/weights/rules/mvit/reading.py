@@ -7,11 +7,7 @@ import numpy as np
 from keras_vit.weights.rules import imagenet
 
 # First width and blocks of the published models, and strides by patch.
-_PUBLISHED = (
-    (96, (1, 2, 11, 2)),
-    (96, (2, 3, 16, 3)),
-    (112, (2, 3, 16, 3)),
-)
+_PUBLISHED = ((96, (1, 2, 11, 2)), (96, (2, 3, 16, 3)), (112, (2, 3, 16, 3)))
 _PUBLISHED_STRIDES = {
     (3, 7, 7): dict(
         cube_stride=(2, 4, 4),

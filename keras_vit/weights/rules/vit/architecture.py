@@ -5,15 +5,7 @@ import numpy as np
 from keras_vit.weights.rules import table
 
 # Width -> layers of the published ViTs.
-_PUBLISHED = {
-    192: 12,
-    384: 12,
-    768: 12,
-    1024: 24,
-    1280: 32,
-    1408: 40,
-    1664: 48,
-}
+_PUBLISHED = {192: 12, 384: 12, 768: 12, 1024: 24, 1280: 32, 1408: 40, 1664: 48}
 
 
 def is_published(width: int, num_layers: int) -> bool:
