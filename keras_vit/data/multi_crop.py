@@ -89,13 +89,18 @@ def crop_batches(
 ):
     """Return an infinite data set of batches of crops, two of them large.
 
-    Order, crops and masks depend only on (seed, epoch, example).
+    Order, crops and masks depend only on (seed, epoch, example), so that a run
+    that starts at any step sees the same batches as an uninterrupted one.
 
     Args:
         source: The training source of `load`, of images; labels are not used.
         crops: The crops of an image.
+        batch_size: Images in each batch, over all processes.
         image_size: (height, width) of the large crops in pixels.
-        batch_size, channels, seed, start_step, cache: See `train_batches`.
+        channels: 1 or 3, or the channels of the source's arrays.
+        seed: Seed of order and crops.
+        start_step: Number of batches to skip.
+        cache: Whether to keep encoded images in memory.
         **options: `shard_index`, `num_shards` and `num_replicas`.
 
     Returns:

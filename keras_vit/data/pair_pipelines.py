@@ -37,16 +37,21 @@ def pair_batches(
     """Return an infinite data set of training batches.
 
     Order, view and the one caption of several depend only on (seed, epoch,
-    example).
+    example), so that a run that starts at any step sees the same batches as an
+    uninterrupted one.
 
     Args:
         source: The training part of `load_pairs`.
         tokenize: From a list of strings to token ids, int32 `[n, L]`, such as
             the tokenizer of a model of two towers.
+        batch_size: Pairs in each batch, over all processes.
+        image_size: (height, width) in pixels.
+        channels: 1 or 3.
         flip: Whether to flip left to right, with probability one half; a
             caption may say "left".
-        augment: Layers that change one image.
-        batch_size, image_size, channels, seed, start_step: See `train_batches`.
+        augment: Layers that change one image, see `train_batches`.
+        seed: Seed of order, views and captions.
+        start_step: Number of batches to skip.
         **options: `crop`, `min_area`, `pad` and `resize` (`CropOptions`);
             `shard_index`, `num_shards` and `num_replicas` (`ShardOptions`).
 

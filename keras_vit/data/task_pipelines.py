@@ -79,12 +79,18 @@ def task_batches(
 ):
     """Return an infinite data set of training batches.
 
-    Order and views depend only on (seed, epoch, example). Crowds are left out.
+    Order and views depend only on (seed, epoch, example), so that a run that
+    starts at any step sees the same batches as an uninterrupted one. Crowds are
+    left out.
 
     Args:
         source: The training part of `load_task`.
+        batch_size: Examples in each batch, over all processes.
+        image_size: (height, width) in pixels.
+        channels: 1 or 3.
         max_objects: M, at most the number of a model's queries.
-        batch_size, image_size, channels, seed, start_step: See `train_batches`.
+        seed: Seed of order and views.
+        start_step: Number of batches to skip.
         **options: `scales`, `keep_ratio`, `flip` and `colours`
             (`ViewOptions`); `as_masks` (`FormOptions`); `shard_index`,
             `num_shards` and `num_replicas` (`ShardOptions`).

@@ -38,11 +38,18 @@ def batches(
     step, position in the batch); of a video, the same in all its frames.
 
     Args:
-        images: Also of videos, `[B, T, H, W, C]`; see `masked_patch.batches`.
+        images: A tf.data.Dataset of {"images": `[B, H, W, C]` or
+            `[B, T, H, W, C]`}, with "weights" `[B]` or without, as
+            `keras_vit.data.train_batches` and `eval_batches` have them with
+            num_replicas=1; their labels are not used.
         grid_size: (rows, columns) of patches, or (frames, rows, columns).
         num_visible: Number V of visible patches, `MaskedModel.num_visible`.
-        seed, start_step, shard_index, num_shards, num_replicas: See
-            `masked_patch.batches`.
+        seed: Seed of the choice.
+        start_step: Number of batches that `images` has skipped.
+        shard_index: Index of the shard of this process, as for `images`.
+        num_shards: Number of shards, as for `images`.
+        num_replicas: Replicas of this process; each batch is split into as
+            many consecutive elements.
 
     Returns:
         A tf.data.Dataset of {"images": {"images" or "videos", "visible": int32
