@@ -72,6 +72,11 @@ def test_it_is_what_the_head_reads(source):
         # No class token is among these yet, and never here.
         ({}, "embedding", lambda x: x.mean(axis=1)),
         ({"pooling": "gap"}, "encoderblock_0", lambda x: x.mean(axis=1)),
+        (
+            {"pooling": "gap_norm", "class_token": True},
+            "encoderblock_0",
+            lambda x: x[:, 1:].mean(axis=1),
+        ),
     ],
 )
 def test_tokens_are_read_as_a_classifier_would(source, changes, layer, read):

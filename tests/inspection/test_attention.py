@@ -11,7 +11,8 @@ from keras_vit import inspection
 
 pytestmark = pytest.mark.backend("torch")
 
-CASES = ["token", "gap", "unpooled", "hybrid", "relative", "1-D shared"]
+CASES = ["token", "gap", "token_gap", "unpooled", "hybrid", "relative"]
+CASES += ["1-D shared"]
 
 
 def test_models_of_other_families_have_none():

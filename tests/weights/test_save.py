@@ -146,6 +146,7 @@ class TestRefusals:
         [
             (dict(pooling="gap"), "huggingface", "gap"),
             (dict(pooling="gap_norm"), "jax", "gap_norm"),
+            (dict(pooling="gap_norm"), "huggingface", "gap_norm"),
             (dict(representation_size=4), "huggingface", "pre_logits"),
             (dict(representation_size=4), "timm", "pre_logits"),
             (dict(position_embedding="learned_2d"), "jax", "1-D"),
