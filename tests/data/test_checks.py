@@ -50,7 +50,7 @@ def test_what_fit_takes_is_looked_at(form):
     if form == "tensor":
         images = keras.ops.convert_to_tensor(images)
     elif form == "pairs":
-        images = iter([(images, np.zeros(4))])
+        images = iter([[images, np.zeros(4)]])  # as a DataLoader of PyTorch
     elif form == "PyDataset":
         images = Batches()
     elif form == "dataset":

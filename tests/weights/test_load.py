@@ -50,6 +50,17 @@ def test_another_resolution_resamples_the_positions():
     np.testing.assert_allclose(found[:, -1], grid[[0, 3], 3], atol=1e-6)
 
 
+def test_weights_of_three_channels_fold_to_others():
+    scale = dict(pixel_mean=127.5, pixel_std=127.5)
+    model = build(TOKEN, input_shape=(64, 64, 13), **scale)
+    grey = np.random.default_rng(0).uniform(0, 255, (2, 64, 64, 1))
+    found, expected = (
+        x.predict(grey.repeat(x.input_shape[-1], axis=-1), verbose=0)
+        for x in (model, build(TOKEN))
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_other_classes_get_a_zero_head_without_pre_logits():
     model = build(PRE_LOGITS, classes=3)
     assert "pre_logits" not in [layer.name for layer in model.layers]
