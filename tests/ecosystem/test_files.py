@@ -7,7 +7,6 @@ import catalogue
 import keras
 import numpy as np
 import pytest
-import realistic
 
 import keras_vit
 
@@ -95,21 +94,6 @@ def test_weights_are_taken_from_a_file_of_an_earlier_version():
         np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
     assert model.class_names == ("a", "b", "c")
     assert model.architecture.pooling == "gap_norm"
-
-
-@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
-def test_a_quantised_model_goes_through_a_file(mode, tmp_path):
-    model = realistic.fill(catalogue.make_model("pre_logits"))
-    before = model.predict(IMAGES, verbose=0)
-    model.quantize(mode, filters=keras_vit.layers.quantizable)
-    quantised = model.predict(IMAGES, verbose=0)
-    assert 0 < np.abs(quantised - before).max() < 0.5 * np.abs(before).max()
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    atol = 1e-3 * np.abs(quantised).max()
-    np.testing.assert_allclose(
-        again.predict(IMAGES, verbose=0), quantised, rtol=0, atol=atol
-    )
 
 
 BLOCKS = json.loads((FILES / "blocks_0.2.json").read_text())

@@ -122,7 +122,8 @@ def test_a_quantised_model_loads_as_it_was_saved(mode, config, tmp_path):
     float_outputs = predict(model)
     model.quantize(mode, config=config, filters=keras_vit.layers.quantizable)
     outputs = predict(model)
-    assert 0 < np.abs(outputs - float_outputs).max()
+    difference = np.abs(outputs - float_outputs).max()
+    assert 0 < difference < 0.5 * np.abs(float_outputs).max()
     again = reload(model, tmp_path / "model.keras")
     assert {w.path: (w.dtype, tuple(w.shape)) for w in again.weights} == {
         w.path: (w.dtype, tuple(w.shape)) for w in model.weights
