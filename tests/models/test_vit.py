@@ -1,5 +1,6 @@
 """The ViT family: the authors' numbers, Table 1, Table 8, bad arguments."""
 
+import functools
 import json
 import pathlib
 import sys
@@ -73,58 +74,43 @@ def golden(case):
     return data, str(checkpoint), build
 
 
-def assert_agrees(found, expected, scale=None):
+def assert_agrees(found, expected):
     """The bound of the design: 1e-5 of the largest logit."""
-    scale = np.abs(expected).max() if scale is None else scale
     difference = np.abs(ops.convert_to_numpy(found) - expected).max()
-    assert difference <= 1e-5 * scale
+    assert difference <= 1e-5 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("case", CASES)
-class TestAuthorsNumbers:
-    def test_logits_and_activations_agree(self, case):
-        data, checkpoint, build = golden(case)
-        model = build(weights=checkpoint, include_preprocessing=False)
-        assert model.input_shape[1:] == data["input"].shape[1:]
-        model = keras.Model(
-            model.input,
-            {
-                "logits": model.output,
-                "pre_logits": model.get_layer("head").input,
-                "encoded": model.get_layer("encoder_norm").output,
-            },
-        )
-        runs = [model.predict(data["input"], verbose=0)]
-        if keras.backend.backend() != "jax":  # compiles what is eager, too
-            runs.append(model(data["input"], training=False))
-        for found in runs:
-            for key in ("logits", "pre_logits", "encoded"):
-                assert_agrees(found[key], data[key])
-
-    @pytest.mark.backend("torch")
-    def test_pixels_agree_with_scaled_input(self, case):
-        data, checkpoint, build = golden(case)
-        pixels = np.round(data["input"] * 127.5 + 127.5).astype("uint8")
-        scaled = (pixels.astype("float32") - 127.5) / 127.5
-        takes_scaled = build(weights=checkpoint, include_preprocessing=False)
-        expected = takes_scaled.predict(scaled, verbose=0)
-        takes_pixels = build(weights=checkpoint)
-        assert_agrees(takes_pixels.predict(pixels, verbose=0), expected)
-        assert_agrees(takes_pixels(pixels.astype("float32")), expected)
-
-    @pytest.mark.backend("torch")
-    @pytest.mark.parametrize(
-        "wrong",
-        [dict(gelu_approximate=False), dict(layer_norm_epsilon=1e-3)],
-        ids=["exact GELU", "Keras' epsilon"],
+def test_logits_and_activations_are_the_authors(case):
+    data, checkpoint, build = golden(case)
+    model = build(weights=checkpoint, include_preprocessing=False)
+    assert model.input_shape[1:] == data["input"].shape[1:]
+    model = keras.Model(
+        model.input,
+        {
+            "logits": model.output,
+            "pre_logits": model.get_layer("head").input,
+            "encoded": model.get_layer("encoder_norm").output,
+        },
     )
-    def test_a_wrong_constant_shows(self, case, wrong):
-        data, checkpoint, build = golden(case)
-        model = build(weights=checkpoint, include_preprocessing=False, **wrong)
-        difference = np.abs(
-            model.predict(data["input"], verbose=0) - data["logits"]
-        ).max()
-        assert difference > 1e-5 * np.abs(data["logits"]).max()
+    runs = [model.predict(data["input"], verbose=0)]
+    if keras.backend.backend() != "jax":  # compiles what is eager, too
+        runs.append(model(data["input"], training=False))
+    for found in runs:
+        for key in ("logits", "pre_logits", "encoded"):
+            assert_agrees(found[key], data[key])
+
+
+@pytest.mark.backend("torch")
+def test_pixels_agree_with_scaled_input():
+    data, checkpoint, build = golden("vit_token")
+    pixels = np.round(data["input"] * 127.5 + 127.5).astype("uint8")
+    scaled = (pixels.astype("float32") - 127.5) / 127.5
+    takes_scaled = build(weights=checkpoint, include_preprocessing=False)
+    expected = takes_scaled.predict(scaled, verbose=0)
+    takes_pixels = build(weights=checkpoint)
+    assert_agrees(takes_pixels.predict(pixels, verbose=0), expected)
+    assert_agrees(takes_pixels(pixels.astype("float32")), expected)
 
 
 @pytest.mark.backend_independent
@@ -143,6 +129,7 @@ def tiny(**kwargs):
     return small_vit(**sizes | dict(input_shape=(8, 12, 3), classes=5) | kwargs)
 
 
+@pytest.mark.backend("torch")
 def test_head_starts_at_zero_with_the_given_bias():
     model = tiny(head_bias_init=-10.0)
     y = model.predict(np.ones((1, 8, 12, 3)), verbose=0)
@@ -169,6 +156,8 @@ def test_learned_2d_positions_are_rows_beside_columns():
             )
 
 
+# On JAX it would be a program for each of its operations.
+@pytest.mark.backend("tensorflow", "torch")
 def test_relative_bias_is_the_query_times_the_distance_embedding():
     layer = vit.RelativeAttention(2)
     layer.build((None, 4, 6))
@@ -321,5 +310,10 @@ def test_a_pass_runs_through_a_dozen_files():
             sys.setprofile(None)
 
     model, built = files_of(lambda: keras_vit.ViT(**catalogue.TINY))
-    _, called = files_of(lambda: model(np.zeros((1, *model.input_shape[1:]))))
+    call = model
+    if keras.backend.backend() == "jax":  # which would compile each operation
+        import jax
+
+        call = functools.partial(jax.eval_shape, model)
+    _, called = files_of(lambda: call(np.zeros((1, *model.input_shape[1:]))))
     assert len(called) <= 12 and len(built | called) <= 22

@@ -73,19 +73,6 @@ def sizes_of_timm(monkeypatch):
         monkeypatch.setitem(known, size, name)
 
 
-@pytest.mark.backend("tensorflow", "jax", "torch")
-@pytest.mark.parametrize("case", ["mixer", "bit_resnet"])
-def test_every_backend_writes_the_file_back_bitwise(case, tmp_path):
-    keras_vit.save_checkpoint(open_case(case), tmp_path / "out.npz")
-    found, expected = (
-        arrays_of(tmp_path / "out.npz"),
-        arrays_of(golden(case)[1]),
-    )
-    assert found.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array)
-
-
 @pytest.mark.parametrize("case", CASES)
 class TestEveryFamily:
     def test_the_file_is_written_back_bitwise(
@@ -150,9 +137,10 @@ class TestEveryFamily:
         with pytest.raises(ValueError, match=name):
             constructor(weights=str(tmp_path / "damaged.npz"), **unseen)
 
-    def test_another_constructor_refuses_it(self, case):
-        with pytest.raises(ValueError, match="must be of the family 'vit'"):
-            keras_vit.ViTB16(weights=golden(case)[1])
+
+def test_another_constructor_refuses_a_family():
+    with pytest.raises(ValueError, match="must be of the family 'vit'"):
+        keras_vit.ViTB16(weights=golden("mixer")[1])
 
 
 @pytest.mark.parametrize(("case", "format"), DIRECTORIES)

@@ -52,8 +52,6 @@ def through_torch(model, x):
 
 TIMM = {
     "plain": dict(patch_size=8),
-    "14-pixel patches": dict(patch_size=14, img_size=(28, 28)),
-    "rectangle": dict(patch_size=8, img_size=(16, 40)),
     # 3x5 + 1 is 16, the number of a square grid.
     "rectangle like a square": dict(patch_size=8, img_size=(24, 40)),
     "gap": dict(
@@ -208,19 +206,11 @@ def make_huggingface(transformers, kind="ViTForImageClassification", **changes):
 
 
 class TestHuggingFace:
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {},
-            dict(hidden_act="gelu_pytorch_tanh"),
-            dict(patch_size=14, image_size=28),
-        ],
-    )
-    def test_logits_agree(self, changes, transformers, tmp_path):
-        theirs = make_huggingface(transformers, **changes)
+    @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_pytorch_tanh"])
+    def test_logits_agree(self, hidden_act, transformers, tmp_path):
+        theirs = make_huggingface(transformers, hidden_act=hidden_act)
         theirs.save_pretrained(tmp_path)
-        side = theirs.config.image_size
-        x = images(side, side)
+        x = images(32, 32)
         ours = keras_vit.ViT(weights=tmp_path, **SCALED)
         check(ours, x, through_torch(theirs, x))
         assert ours.get_layer("head").class_names == tuple(

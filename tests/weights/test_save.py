@@ -52,7 +52,6 @@ BIG_VISION = [
 ]
 
 
-@pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_there_and_back_through_a_model(path, tmp_path):
     model = keras_vit.ViT(weights=path)
