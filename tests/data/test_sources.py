@@ -196,6 +196,7 @@ def test_skipping_leaves_broken_files_out_and_lists_them(tmp_path):
     assert (len(train.skipped), len(dev.skipped)) == (1, 0)
 
 
+@pytest.mark.usefixtures("plain_decoding")
 def test_skipping_does_not_empty_a_class_in_silence(tmp_path):
     make_folder(tmp_path / "train")
     make_folder(tmp_path / "test")

@@ -245,6 +245,7 @@ def test_it_is_quantised(tmp_path):
 
 
 @pytest.mark.backend("tensorflow")
+@pytest.mark.usefixtures("plain_serving")
 def test_it_is_exported(tmp_path):
     import tensorflow as tf
 

@@ -116,7 +116,8 @@ class TestDamagedNpz:
 
     def test_a_bomb_is_not_unfolded(self, tmp_path):
         path = tmp_path / "bomb.npz"
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        kind = dict(compression=zipfile.ZIP_DEFLATED, compresslevel=1)
+        with zipfile.ZipFile(path, "w", **kind) as archive:
             with archive.open("cls.npy", "w") as member:
                 for _ in range(300):
                     member.write(b"\0" * 2**20)
@@ -143,12 +144,12 @@ class TestDamagedNpz:
         np.savez(path, **arrays)
         refused(path, "once", "twice")
 
-    def test_an_archive_of_60000_members_is_refused_unread(
+    def test_an_archive_of_too_many_members_is_refused_unread(
         self, tmp_path, monkeypatch
     ):
         path = tmp_path / "many.npz"
         with zipfile.ZipFile(path, "w") as archive:
-            for i in range(60_000):
+            for i in range(20_001):
                 archive.writestr(zipfile.ZipInfo(f"{i}.npy"), b"")
         content = bytearray(path.read_bytes())
 
