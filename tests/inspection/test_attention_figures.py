@@ -105,11 +105,15 @@ def test_pooled_tokens_lie_in_the_middle_of_their_windows():
 
 
 @pytest.mark.parametrize(
-    "name", ["token", "gap", "mvit image", "axial vit", *ENCODERS]
+    "name",
+    [
+        *("token", "gap", "token_gap", "unpooled", "hybrid", "relative"),
+        *("1-D shared", "mvit image", "axial vit", *ENCODERS),
+    ],
 )
 def test_heads_and_rollouts_have_the_grid_and_sum_to_one(name):
     model = make_model(name)
-    images = images_of(model)
+    images = images_of(model).astype("uint8")
     grid = model.metadata["grid"]
     if model.num_frames is None:
         grid = grid[-2:]
@@ -118,6 +122,7 @@ def test_heads_and_rollouts_have_the_grid_and_sum_to_one(name):
     assert rollouts.shape == (len(heads), 2, *grid)
     axes = tuple(range(2, rollouts.ndim))
     np.testing.assert_allclose(rollouts.sum(axis=axes), 1, rtol=1e-6)
+    assert (rollouts >= 0).all()
     for each in heads:
         assert each.shape[0] == 2
         np.testing.assert_allclose(each.sum(axis=axes), 1, rtol=1e-5)
