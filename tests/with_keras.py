@@ -34,7 +34,9 @@ def pytest_collection_modifyitems(config, items):
     slow = {item.path for item in items if "slow" in item.keywords}
     items.sort(key=lambda item: item.path not in slow)
     for item in items:
-        mark = item.get_closest_marker("backend")
+        # The mark of a case comes last, and takes precedence.
+        own = [mark for mark in item.own_markers if mark.name == "backend"]
+        mark = own[-1] if own else item.get_closest_marker("backend")
         if mark and "backend_independent" in item.keywords:
             raise pytest.UsageError(
                 f"{item.nodeid}: `backend_independent` tests run on the first"
