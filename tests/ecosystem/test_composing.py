@@ -40,25 +40,11 @@ def nested():
     return keras.Model(inputs, own_head()(make_backbone()(x)))
 
 
-def on_layers():
-    backbone = make_backbone()
-    tokens = backbone.get_layer("encoderblock_0").output
-    x = keras.layers.GlobalAveragePooling1D()(tokens)
-    return keras.Model(backbone.input, own_head()(x))
-
-
 def two_towers():
     inputs = [keras.Input((16, 8, 3), name=name) for name in ("left", "right")]
     towers = make_backbone("first"), make_backbone("second")
     x = [tower(image) for tower, image in zip(towers, inputs, strict=True)]
     return keras.Model(inputs, own_head()(keras.layers.Concatenate()(x)))
-
-
-def one_tower_twice():
-    inputs = [keras.Input((16, 8, 3), name=name) for name in ("left", "right")]
-    tower = make_backbone()
-    x = keras.layers.Subtract()([tower(image) for image in inputs])
-    return keras.Model(inputs, own_head()(x))
 
 
 @keras.saving.register_keras_serializable("ecosystem")
@@ -78,9 +64,7 @@ class Subclassed(keras.Model):
 PROGRAMS = {
     "Sequential": augmented_sequential,
     "nested": nested,
-    "on layers": on_layers,
     "two towers": two_towers,
-    "one tower twice": one_tower_twice,
     "subclassed": Subclassed,
 }
 
