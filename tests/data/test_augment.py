@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import sources
 
 from keras_vit import data
 from keras_vit.data import augment, crops, views
@@ -14,14 +15,8 @@ SIZE = (8, 6)
 
 def source_of(count=8, channels=3):
     rng = np.random.default_rng(0)
-    return data.Source(
-        name="noise",
-        class_names=("a", "b", "c"),
-        num_examples=count,
-        image_shape=(*SIZE, channels),
-        images=rng.integers(0, 256, (count, *SIZE, channels)).astype("uint8"),
-        labels=np.arange(count) % 3,
-    )
+    images = rng.integers(0, 256, (count, *SIZE, channels)).astype("uint8")
+    return sources.of_arrays(images)
 
 
 def batches_of(source, *texts, **arguments):
@@ -104,14 +99,7 @@ def test_each_epoch_and_example_has_other_draws(text):
     )
     assert len({image.tobytes() for image in images}) == 8
     source.images[:] = 100
-    twins = data.Source(
-        name="twins",
-        class_names=("a", "b"),
-        num_examples=4,
-        image_shape=(*SIZE, 3),
-        images=np.full((4, *SIZE, 3), 100, "uint8"),
-        labels=np.arange(4) % 2,
-    )
+    twins = sources.of_arrays(np.full((4, *SIZE, 3), 100, "uint8"))
     (batch,) = take(batches_of(twins, text), 1)
     assert len({image.tobytes() for image in batch["images"]}) == 4
 
@@ -119,18 +107,9 @@ def test_each_epoch_and_example_has_other_draws(text):
 @pytest.mark.parametrize("text", ["MixUp(alpha=1.0)", "CutMix(factor=1.0)"])
 def test_labels_are_mixed_as_images_are(text):
     shades = np.array([0, 100, 200])
-    source = data.Source(
-        name="shades",
-        class_names=("a", "b", "c"),
-        num_examples=3,
-        image_shape=(16, 16, 3),
-        images=np.broadcast_to(
-            shades[:, None, None, None], (3, 16, 16, 3)
-        ).astype("uint8"),
-        labels=np.arange(3),
-    )
+    images = np.tile(shades[:, None, None, None], (1, 16, 16, 3))
     batches = data.train_batches(
-        source,
+        sources.of_arrays(images.astype("uint8")),
         batch_size=12,
         image_size=(16, 16),
         crop="none",

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sources
 
 from keras_vit import data
 from keras_vit.data import order, seeds
@@ -12,17 +13,10 @@ pytestmark = pytest.mark.backend_independent
 plain_decoding = pytest.mark.usefixtures("plain_decoding")
 
 
-def source_of(count=10, size=(6, 5), channels=3, dtype="uint8"):
+def source_of(count=10, channels=3):
     rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (count, *size, channels)).astype(dtype)
-    return data.Source(
-        name="noise",
-        class_names=("a", "b", "c"),
-        num_examples=count,
-        image_shape=(*size, channels),
-        images=images,
-        labels=np.arange(count) % 3,
-    )
+    images = rng.integers(0, 256, (count, 6, 5, channels)).astype("uint8")
+    return sources.of_arrays(images)
 
 
 def stream_of(count=10, labels=None):
@@ -47,10 +41,6 @@ def take(dataset, count):
 
 
 TRAIN = dict(batch_size=4, image_size=(6, 5))
-# One pixel, black, as the smallest GIF there is.
-GIF = bytes.fromhex(
-    "47494638396101000100800000000000ffffff2c00000000010001000002024401003b"
-)
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
@@ -82,21 +72,6 @@ def test_order_and_seeds_are_functions_of_epoch_and_example(
             expected = seeds.fold(expected, np.int64(position % repeats))
         assert seed.numpy().tolist() == expected.numpy().tolist()
         np.testing.assert_array_equal(image, source.images[int(index)])
-
-
-@pytest.mark.parametrize("crop", ["inception", "pad"])
-def test_the_seed_decides_and_a_run_can_start_at_any_step(crop):
-    arguments = dict(**TRAIN, crop=crop, pad=2)
-    source = source_of()
-    run = take(data.train_batches(source, seed=7, **arguments), 9)
-    later = take(
-        data.train_batches(source, seed=7, start_step=5, **arguments), 4
-    )
-    for a, b in zip(run[5:], later, strict=True):
-        np.testing.assert_array_equal(a["images"], b["images"])
-        np.testing.assert_array_equal(a["labels"], b["labels"])
-    other = take(data.train_batches(source, seed=8, **arguments), 1)
-    assert not np.array_equal(run[0]["images"], other[0]["images"])
 
 
 def order_of(batches, images):
@@ -197,17 +172,10 @@ def test_flips_half_of_the_time():
 
 
 def test_pad_crop_moves_by_up_to_the_padding():
-    image = np.full((1, 6, 6, 1), 9, "uint8")
-    source = data.Source(
-        name="square",
-        class_names=("a", "b"),
-        num_examples=1,
-        images=image,
-        labels=np.array([0]),
-    )
+    square = np.full((1, 6, 6, 1), 9, "uint8")
     (batch,) = take(
         data.train_batches(
-            source,
+            sources.of_arrays(square),
             batch_size=300,
             image_size=(6, 6),
             channels=1,
@@ -223,16 +191,10 @@ def test_pad_crop_moves_by_up_to_the_padding():
 def test_inception_crops_have_areas_within_the_bounds():
     rows, columns = np.meshgrid(np.arange(60), np.arange(80), indexing="ij")
     image = np.stack([rows, columns, 0 * rows], axis=-1).astype("uint8")
-    source = data.Source(
-        name="ramp",
-        class_names=("a", "b"),
-        num_examples=1,
-        images=image[np.newaxis],
-        labels=np.array([0]),
-    )
+    ramp = sources.of_arrays(image[np.newaxis])
     (batch,) = take(
         data.train_batches(
-            source, batch_size=300, image_size=(32, 32), flip=False
+            ramp, batch_size=300, image_size=(32, 32), flip=False
         ),
         1,
     )

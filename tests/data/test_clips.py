@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sources
 from videos import take
 
 from keras_vit import data
@@ -30,16 +31,8 @@ def still(count=4, num_frames=3, size=(12, 12)):
 
 
 def source_of(images):
-    return data.Source(
-        name="clips",
-        class_names=("a", "b"),
-        num_examples=len(images),
-        image_shape=images.shape[2:],
-        is_video=True,
-        num_frames=images.shape[1],
-        images=images,
-        labels=np.arange(len(images)) % 2,
-    )
+    video = dict(is_video=True, num_frames=images.shape[1])
+    return sources.of_arrays(images, image_shape=images.shape[2:], **video)
 
 
 PLAIN = dict(batch_size=4, image_size=(6, 5), crop="none", flip=False)

@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+import sources
 
 from keras_vit import data
 from keras_vit.data import crops
@@ -21,20 +22,9 @@ def ramp(height, width):
     return np.stack([rows, columns, 0 * rows], -1).astype("float32")
 
 
-def source_of(image, count=1):
-    return data.Source(
-        name="ramp",
-        class_names=("a", "b"),
-        num_examples=count,
-        image_shape=image.shape,
-        images=np.stack([image] * count),
-        labels=np.zeros(count, int),
-    )
-
-
 def test_resized_and_cropped_at_random():
     batches = data.train_batches(
-        source_of(ramp(40, 20)),
+        sources.of_arrays(ramp(40, 20)[None]),
         batch_size=200,
         image_size=(8, 8),
         crop="resize",
@@ -64,7 +54,10 @@ def test_resized_and_cropped_at_random():
 )
 def test_evaluation_in_proportion_sees_the_middle(shape, first, step):
     batches = data.eval_batches(
-        source_of(ramp(*shape)), batch_size=1, image_size=(6, 6), resize=8
+        sources.of_arrays(ramp(*shape)[None]),
+        batch_size=1,
+        image_size=(6, 6),
+        resize=8,
     )
     assert batches.element_spec["images"].shape == (1, 6, 6, 3)
     (batch,) = batches.as_numpy_iterator()
@@ -105,7 +98,7 @@ def test_hyper_rule_of_bit(image_shape, expected):
 @pytest.mark.parametrize("resize", [0, 5, -8, 7.5])
 def test_resize_is_at_least_the_crop(resize):
     arguments = dict(batch_size=1, image_size=(6, 8))
-    source = source_of(ramp(8, 8))
+    source = sources.of_arrays(ramp(8, 8)[None])
     with pytest.raises(ValueError, match=f"`resize`.*resize={resize}"):
         data.train_batches(source, **arguments, crop="resize", resize=resize)
     if resize:

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import sources
 
 from keras_vit import data
 from keras_vit.data import multi_crop
@@ -20,14 +21,8 @@ PLAIN = dataclasses.replace(CROPS, distort=False)
 
 def source(examples=10, channels=3):
     rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (examples, 16, 16, channels), "uint8")
-    return data.Source(
-        name="random",
-        class_names=("a", "b"),
-        num_examples=examples,
-        image_shape=images.shape[1:],
-        images=images,
-        labels=np.arange(examples) % 2,
+    return sources.of_arrays(
+        rng.integers(0, 256, (examples, 16, 16, channels), "uint8")
     )
 
 

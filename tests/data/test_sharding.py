@@ -6,6 +6,7 @@ import pathlib
 import keras
 import numpy as np
 import pytest
+import sources
 
 from keras_vit import data
 
@@ -16,14 +17,7 @@ pytestmark = pytest.mark.usefixtures("plain_decoding")
 def source_of(count):
     """Images that hold their index in every pixel."""
     images = np.arange(count, dtype="uint8")[:, None, None, None]
-    return data.Source(
-        name="numbered",
-        class_names=("a", "b", "c"),
-        num_examples=count,
-        image_shape=(4, 4, 3),
-        images=np.tile(images, (1, 4, 4, 3)),
-        labels=np.arange(count) % 3,
-    )
+    return sources.of_arrays(np.tile(images, (1, 4, 4, 3)))
 
 
 def stream_of(count):

@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+import sources
 
 from keras_vit import data
 
@@ -21,14 +22,7 @@ def arrays():
     """40 images that hold their index in every pixel, 10 of each class."""
     images = np.zeros((40, 2, 2, 1), "uint8")
     images[:] = np.arange(40).reshape(-1, 1, 1, 1)
-    return data.Source(
-        name="numbered",
-        class_names=tuple("abcd"),
-        num_examples=40,
-        image_shape=(2, 2, 1),
-        labels=np.arange(40) % 4,
-        images=images,
-    )
+    return sources.of_arrays(images, classes="abcd")
 
 
 @pytest.fixture

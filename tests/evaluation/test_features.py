@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import sources
 from small_runs import small_vit
 
 import keras_vit
@@ -22,14 +23,8 @@ def make_vit(**changes):
 @pytest.fixture(scope="module")
 def source():
     rng = np.random.default_rng(0)
-    return data.Source(
-        name="noise",
-        class_names=("a", "b", "c"),
-        num_examples=COUNT,
-        image_shape=(SIDE, SIDE, 3),
-        images=rng.integers(0, 256, (COUNT, SIDE, SIDE, 3), "uint8"),
-        labels=rng.integers(0, 3, COUNT),
-    )
+    images = rng.integers(0, 256, (COUNT, SIDE, SIDE, 3), "uint8")
+    return sources.of_arrays(images, rng.integers(0, 3, COUNT))
 
 
 def batches(source, batch_size):
