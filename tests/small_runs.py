@@ -79,3 +79,11 @@ def small_vit(**changes):
         classes=2,
     )
     return keras_vit.ViT(**small | changes)
+
+
+def seeded_vit(**changes):
+    """A `small_vit` of two blocks, with the same weights each time."""
+    keras.utils.set_random_seed(0)
+    sizes = dict(num_layers=2, num_heads=2, mlp_dim=16)
+    images = dict(classes=3, input_shape=(8, 8, 3))
+    return small_vit(**sizes | images | changes)

@@ -9,6 +9,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import realistic
 from catalogue import (
     LAYERS,
     MODELS,
@@ -85,13 +86,7 @@ def test_every_constructor_is_public():
 
 
 def outputs_of(model, x):
-    """Returns outputs, computed in the way whose first call is fastest.
-
-    That is eagerly, except on JAX, which compiles each operation separately.
-    """
-    if keras.backend.backend() == "jax":
-        return ops.convert_to_numpy(model.predict_on_batch(x))
-    return ops.convert_to_numpy(model(x, training=False))
+    return ops.convert_to_numpy(realistic.run(model, x))
 
 
 @pytest.fixture(scope="module", params=LAYERS)

@@ -13,17 +13,11 @@ import keras_vit
 from keras_vit.heads.eomt import QueryMask
 from tests.drawn_folders import drawn
 from tests.heads import theirs
+from tests.heads.backbones import IMAGES, TINY, backbone
 
 pytestmark = pytest.mark.backend("torch")
 GOLDENS = drawn("tasks")
-TINY = dict(patch_size=8, hidden_size=16, num_layers=3, num_heads=2, mlp_dim=16)
-IMAGES = np.random.default_rng(0).uniform(0, 255, (2, 16, 24, 3))
 EOMT = dict(classes=3, num_queries=5, num_blocks=2)
-
-
-def backbone(constructor="DINOv3", **changes):
-    make = getattr(keras_vit, constructor)
-    return make(**TINY | changes, include_top=False, input_shape=(16, 24, 3))
 
 
 @pytest.mark.parametrize("constructor", ["ViT", "DeiT", "DINOv2", "SigLIP"])
@@ -38,7 +32,7 @@ def test_a_vit_of_any_family_segments(constructor):
 @pytest.mark.backend("tensorflow", "jax", "torch")
 @pytest.mark.thorough("tensorflow", "jax")
 def test_masks_are_for_training_and_every_weight_learns():
-    model = realistic.fill(keras_vit.heads.eomt(backbone(), **EOMT))
+    model = realistic.fill(keras_vit.heads.eomt(backbone("DINOv3"), **EOMT))
     trained = keras_vit.heads.mask_attention(model)
     loss = keras_vit.training.SetSegmentationLoss(num_points=64)
     keras_vit.training.set_loss(trained, loss)
@@ -288,10 +282,12 @@ def test_an_image_without_a_sure_query_has_no_segment(segmenter):
 
 def test_impossible_arguments_are_refused():
     with pytest.raises(ValueError, match="`num_blocks` must be at most 3"):
-        keras_vit.heads.eomt(backbone(), classes=3)
+        keras_vit.heads.eomt(backbone("DINOv3"), classes=3)
     for n in (0, 3):
         with pytest.raises(ValueError, match="must be from 1 to 2"):
-            keras_vit.heads.eomt(backbone(), **EOMT, auxiliary_blocks=(n,))
+            keras_vit.heads.eomt(
+                backbone("DINOv3"), **EOMT, auxiliary_blocks=(n,)
+            )
     model = keras_vit.MLPMixer(
         **catalogue.TINY_OF["MLPMixer"] | dict(include_top=False)
     )
@@ -300,16 +296,18 @@ def test_impossible_arguments_are_refused():
 
 
 @pytest.mark.parametrize(
-    "made, message",
+    "constructor, changes, message",
     [
-        (dict(constructor="ViT"), "position_prefix=1"),
-        (dict(constructor="DINOv2"), "position_prefix=1"),
-        (dict(constructor="DINOv2", position_prefix=0), "not square"),
-        (dict(rotary="index"), "rotary='index'"),
-        (dict(num_registers=0), "no registers"),
+        ("ViT", {}, "position_prefix=1"),
+        ("DINOv2", {}, "position_prefix=1"),
+        ("DINOv2", dict(position_prefix=0), "not square"),
+        ("DINOv3", dict(rotary="index"), "rotary='index'"),
+        ("DINOv3", dict(num_registers=0), "no registers"),
     ],
 )
-def test_what_the_format_has_no_place_for_is_refused(made, message, tmp_path):
-    model = keras_vit.heads.eomt(backbone(**made), **EOMT)
+def test_what_the_format_has_no_place_for_is_refused(
+    constructor, changes, message, tmp_path
+):
+    model = keras_vit.heads.eomt(backbone(constructor, **changes), **EOMT)
     with pytest.raises(ValueError, match=message):
         keras_vit.save_checkpoint(model, tmp_path, format="huggingface")

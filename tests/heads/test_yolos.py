@@ -7,15 +7,9 @@ import pytest
 import realistic
 
 import keras_vit
+from tests.heads.backbones import IMAGES, backbone
 
 pytestmark = pytest.mark.backend("torch")
-TINY = dict(patch_size=8, hidden_size=16, num_layers=3, num_heads=2, mlp_dim=16)
-IMAGES = np.random.default_rng(0).uniform(0, 255, (2, 16, 24, 3))
-
-
-def backbone(constructor="ViT", **changes):
-    make = getattr(keras_vit, constructor)
-    return make(**TINY | changes, include_top=False, input_shape=(16, 24, 3))
 
 
 @pytest.mark.parametrize("constructor", ["ViT", "DeiT", "DINOv2", "DINOv3"])
@@ -56,7 +50,7 @@ def test_every_weight_learns():
 def test_mixed_precision_gives_scores_in_float32():
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        model = keras_vit.heads.yolos(backbone(), classes=3)
+        model = keras_vit.heads.yolos(backbone("ViT"), classes=3)
     finally:
         keras.config.set_dtype_policy("float32")
     assert {x.dtype for x in model.output.values()} == {"float32"}
@@ -64,7 +58,7 @@ def test_mixed_precision_gives_scores_in_float32():
 
 def test_boxes_are_in_pixels_of_the_original_image():
     model = keras_vit.heads.yolos(
-        backbone(), class_names=("cat", "dog"), num_detection_tokens=3
+        backbone("ViT"), class_names=("cat", "dog"), num_detection_tokens=3
     )
     outputs = dict(
         logits=np.log([[[0.2, 0.7, 0.1], [0.1, 0.2, 0.7], [0.9, 0.05, 0.05]]]),
@@ -91,11 +85,11 @@ def test_backbones_of_a_fixed_number_of_tokens_are_refused(name):
 
 def test_impossible_arguments_are_refused():
     with pytest.raises(ValueError, match="`auxiliary_blocks` must be"):
-        keras_vit.heads.yolos(backbone(), classes=2, auxiliary_blocks=(3,))
+        keras_vit.heads.yolos(backbone("ViT"), classes=2, auxiliary_blocks=(3,))
     with pytest.raises(ValueError, match="`classes` or `class_names`"):
-        keras_vit.heads.yolos(backbone())
+        keras_vit.heads.yolos(backbone("ViT"))
     with pytest.raises(ValueError, match="no layers between its blocks"):
-        placed = backbone(position_placement="every_layer")
+        placed = backbone("ViT", position_placement="every_layer")
         keras_vit.heads.yolos(placed, classes=2)
 
 

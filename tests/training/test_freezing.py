@@ -5,7 +5,8 @@ import keras
 import numpy as np
 import pytest
 import realistic
-from small_runs import small_vit
+from functional import values_of
+from small_runs import seeded_vit
 
 from keras_vit import training
 
@@ -17,21 +18,10 @@ IMAGES = (
 LABELS = np.arange(8) % 3
 
 
-def make_model(**arguments):
-    keras.utils.set_random_seed(0)
-    sizes = dict(num_layers=2, num_heads=2, mlp_dim=16)
-    images = dict(classes=3, input_shape=(8, 8, 3))
-    return small_vit(**sizes | images | arguments)
-
-
 def predict(model):
     # Traced anew: TensorFlow would continue without the updates.
     model = keras.Model(model.input, model.output)
     return model.predict(IMAGES, verbose=0)
-
-
-def values_of(model):
-    return {v.path: keras.ops.convert_to_numpy(v) for v in model.variables}
 
 
 def train(model):
@@ -61,7 +51,7 @@ def changed(before, after):
 
 @pytest.mark.backend("tensorflow", "jax", "torch")
 def test_a_linear_probe_moves_the_head_alone():
-    model = make_model()
+    model = seeded_vit()
     training.train_head_only(model)
     before = values_of(model)
     train(model)
@@ -69,7 +59,7 @@ def test_a_linear_probe_moves_the_head_alone():
 
 
 def test_a_linear_probe_stays_one_when_loaded(tmp_path):
-    model = make_model()
+    model = seeded_vit()
     training.train_head_only(model)
     model.save(tmp_path / "probe.keras")
     for again in (
@@ -84,7 +74,7 @@ def test_a_linear_probe_stays_one_when_loaded(tmp_path):
 
 @pytest.mark.parametrize("remat", [False, True])
 def test_low_rank_updates_move_head_and_updates_alone(tmp_path, remat):
-    model = make_model(remat=remat)
+    model = seeded_vit(remat=remat)
     expected = predict(model)
     training.train_low_rank(model, 2)
     # Nothing has changed yet.
@@ -103,7 +93,7 @@ def test_low_rank_updates_move_head_and_updates_alone(tmp_path, remat):
 
 @pytest.mark.backend("tensorflow", "jax", "torch")
 def test_files_hold_low_rank_updates_and_what_they_make(tmp_path):
-    model = make_model()
+    model = seeded_vit()
     training.train_low_rank(model, 2)
     model.head.enable_lora(2, lora_alpha=6)
     shuffle(model)
@@ -121,11 +111,11 @@ def test_files_hold_low_rank_updates_and_what_they_make(tmp_path):
         return [keras.ops.convert_to_numpy(x.kernel) for x in layers]
 
     model.save_weights(weights)
-    plain = make_model()
+    plain = seeded_vit()
     plain.load_weights(weights)
-    from_file = make_model(weights=str(file))
+    from_file = seeded_vit(weights=str(file))
     plain.save_weights(weights)
-    begun = make_model()
+    begun = seeded_vit()
     training.train_low_rank(begun, 2)
     begun.load_weights(weights)
     for other in plain, from_file, begun:
@@ -143,7 +133,7 @@ class Stop(keras.callbacks.Callback):
 
 def test_low_rank_training_resumes_exactly(tmp_path):
     def begin():
-        model = make_model()
+        model = seeded_vit()
         training.train_low_rank(model, 2)
         model.compile(
             keras.optimizers.Adam(0.1),
@@ -172,7 +162,7 @@ def test_low_rank_training_resumes_exactly(tmp_path):
 
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 def test_low_rank_updates_of_a_quantised_model_load(mode, tmp_path):
-    model = make_model()
+    model = seeded_vit()
     model.quantize(mode)
     training.train_low_rank(model, 2)
     shuffle(model)
@@ -215,11 +205,11 @@ def test_low_rank_updates_freeze_the_weights_of_a_block_itself():
 
 def test_what_cannot_be_trained_is_refused():
     with pytest.raises(ValueError, match="must have a head"):
-        training.train_head_only(make_model(include_top=False, classes=None))
+        training.train_head_only(seeded_vit(include_top=False, classes=None))
     with pytest.raises(
         ValueError, match="`rank` must be an integer of at least 1"
     ):
-        training.train_low_rank(make_model(), 0)
+        training.train_low_rank(seeded_vit(), 0)
     inputs = keras.Input((4,))
     dense = keras.Model(inputs, keras.layers.Dense(2, name="head")(inputs))
     with pytest.raises(ValueError, match="must be a model of keras_vit"):

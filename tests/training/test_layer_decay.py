@@ -4,23 +4,16 @@ import catalogue
 import keras
 import numpy as np
 import pytest
-from small_runs import small_vit
+from small_runs import seeded_vit
 
 from keras_vit import training
 
 pytestmark = pytest.mark.backend("torch")
 
 
-def make_model(**arguments):
-    keras.utils.set_random_seed(0)
-    sizes = dict(num_layers=2, num_heads=2, mlp_dim=16)
-    images = dict(classes=3, input_shape=(8, 8, 3))
-    return small_vit(**sizes | images | arguments)
-
-
 def test_factors_fall_from_the_head_to_the_patches():
-    factor = training.depth_factor(make_model(), 0.5)
-    found = {v.path: factor(v.path) for v in make_model().trainable_variables}
+    factor = training.depth_factor(seeded_vit(), 0.5)
+    found = {v.path: factor(v.path) for v in seeded_vit().trainable_variables}
     assert {found[path] for path in found if path.startswith("head/")} == {1}
     assert found["encoder_norm/gamma"] == 1
     assert found["encoderblock_1/MlpBlock_0/Dense_0/kernel"] == 0.5
@@ -47,14 +40,14 @@ def test_every_encoder_has_rates_by_depth(name):
 
 
 def test_layers_of_the_same_names_are_refused():
-    backbone = make_model(include_top=False, pooling=None)
+    backbone = seeded_vit(include_top=False, pooling=None)
     named = keras.layers.Dense(3, name="embedding")
     model = keras.Sequential([backbone, named])
     model.build((None, 8, 8, 3))
     with pytest.raises(ValueError, match="`?embedding/kernel.* Rename"):
         training.depth_factor(model, 0.5)
     factor = training.depth_factor(backbone, 0.5)
-    other = make_model()
+    other = seeded_vit()
     optimizer = training.scale_rates(keras.optimizers.SGD, factor)()
     with pytest.raises(ValueError, match="2 variables 'embedding/kernel'"):
         optimizer.build(
@@ -112,7 +105,7 @@ def test_the_rate_that_is_logged_is_that_of_the_head():
 
 
 def test_a_head_of_any_name_has_the_full_rate():
-    backbone = make_model(include_top=False)
+    backbone = seeded_vit(include_top=False)
     inputs = keras.Input((8, 8, 3))
     x = keras.layers.Dense(4, name="mine")(backbone(inputs))
     outputs = keras.layers.Dense(4, name="logits")(x)
@@ -125,7 +118,7 @@ def test_a_head_of_any_name_has_the_full_rate():
 
 
 def test_a_backbone_that_warms_up_late():
-    factor = training.depth_factor(make_model(), 0.5, warmup=(2, 4))
+    factor = training.depth_factor(seeded_vit(), 0.5, warmup=(2, 4))
     optimizer = training.scale_rates(keras.optimizers.SGD, factor)(0.1)
     variables = [
         keras.Variable(np.zeros(2, "float32"), name=name) for name in "ab"
@@ -149,11 +142,11 @@ def test_a_backbone_that_warms_up_late():
     )
     for wrong in ((1, 0), (-1, 2), (3,)):
         with pytest.raises(ValueError, match="`warmup` must be a number"):
-            training.depth_factor(make_model(), 0.5, warmup=wrong)
+            training.depth_factor(seeded_vit(), 0.5, warmup=wrong)
 
 
 def test_a_compiled_model_loads_with_its_rates(tmp_path):
-    model = make_model()
+    model = seeded_vit()
     optimizer_class = training.scale_rates(
         keras.optimizers.AdamW, training.depth_factor(model, 0.5, (0, 1))
     )
@@ -187,4 +180,4 @@ def test_rates_by_depth_need_blocks():
 @pytest.mark.parametrize("decay", [0, -1, 1.5])
 def test_other_decays_are_refused(decay):
     with pytest.raises(ValueError, match="`decay` must be above 0"):
-        training.depth_factor(make_model(), decay)
+        training.depth_factor(seeded_vit(), decay)
