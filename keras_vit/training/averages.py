@@ -72,5 +72,5 @@ class SwapAverages(keras.callbacks.Callback):
                 f"there. Received: {optimizer.name!r} with use_ema=False"
             )
         # Before the first step they are zeros.
-        if int(optimizer.iterations):
+        if ops.convert_to_numpy(optimizer.iterations):
             optimizer.finalize_variable_values(self._variables())

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_vit._arguments import Count, checked
 
@@ -54,7 +55,8 @@ class MaskAnnealing(keras.callbacks.Callback):
             )
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._begin = int(self.model.optimizer.iterations)
+        steps = self.model.optimizer.iterations
+        self._begin = int(ops.convert_to_numpy(steps))
 
     def on_train_batch_begin(self, batch, logs=None):
         number = len(self._masks)

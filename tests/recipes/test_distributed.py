@@ -17,7 +17,7 @@ from tests.distribution import train_set_losses, train_torch_processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.backend("tensorflow", "jax")]
 BACKEND = keras.backend.backend()
-CONFIG = dict(total_steps=10)
+CONFIG = dict(total_steps=7)
 DROPPING = dict(
     architecture=processes.CONFIG["architecture"] | dict(dropout_rate=0.1),
     checkpoint_every=2,
@@ -92,7 +92,7 @@ def rows_of(workdir):
 
 def assert_equal_to_rounding(workdir, expected):
     ours, theirs = rows_of(workdir), rows_of(expected)
-    assert [row["step"] for row in theirs] == [4, 8, 10]
+    assert [row["step"] for row in theirs] == [4, 7]
     for one, other in zip(ours, theirs, strict=True):
         # Sums over devices are formed in another order.
         assert one == pytest.approx(other, rel=2e-6)

@@ -1,5 +1,7 @@
 """The probability of masked attention at the steps of the authors' configs."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -43,3 +45,24 @@ def test_a_model_without_masks_is_refused():
             callbacks=[training.MaskAnnealing(3)],
             verbose=0,
         )
+
+
+@pytest.mark.backend("tensorflow")
+def test_steps_are_counted_on_mirrored_devices():
+    import tensorflow as tf
+
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        optimizer = keras.optimizers.SGD()
+        optimizer.build([keras.Variable([1.0])])
+        optimizer.iterations.assign(2)
+        probability = keras.Variable([1.0])
+    mask = types.SimpleNamespace(name="query_mask_0", probability=probability)
+    model = types.SimpleNamespace(optimizer=optimizer, layers=[mask])
+    annealing = training.MaskAnnealing(10)
+    annealing.set_model(model)
+    annealing.on_train_begin()
+    annealing.on_epoch_begin(0)
+    annealing.on_train_batch_begin(0)
+    expected = mask_probability(2, 10, 0, 1)
+    assert 0 < expected < 1
+    assert float(probability.numpy()[0]) == pytest.approx(expected)
