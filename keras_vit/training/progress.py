@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_vit.training.checkpoints import Checkpoints
 
@@ -133,7 +134,8 @@ class Progress(keras.callbacks.Callback):
                 f"{logs['val_loss']}."
             )
         logs["step"] = self.step
-        logs["learning_rate"] = float(self.model.optimizer.learning_rate)
+        rate = ops.convert_to_numpy(self.model.optimizer.learning_rate)
+        logs["learning_rate"] = float(rate)
         self._loss = None
         self.model.stop_training = self.step >= self.total_steps
 
