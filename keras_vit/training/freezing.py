@@ -21,6 +21,7 @@ def train_head_only(model: keras.Model) -> None:
             of this package or several.
     """
     inner = ImageModel.find(model)
+    inner.trainable = True  # or layers of a frozen model would not be trained
     for layer in inner.layers:
         layer.trainable = layer is inner.head
     if not model.trainable_variables:
@@ -66,6 +67,7 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
             f"{inner.name!r}, a {inner.family!r}, with none"
         )
     blocks = inner.blocks
+    inner.trainable = True  # also blocks that `train_head_only` froze
     for layer in inner.layers:
         if layer not in blocks:
             layer.trainable = layer is inner.head

@@ -180,6 +180,22 @@ def test_low_rank_updates_of_every_encoder(name):
     assert paths_of(keras.models.clone_model(model)) == paths_of(model)
 
 
+def test_low_rank_updates_follow_a_linear_probe():
+    model, expected = make_model(), make_model()
+    training.train_head_only(model)
+    training.train_low_rank(model, 2)
+    training.train_low_rank(expected, 2)
+    assert paths_of(model) == paths_of(expected)
+
+
+def test_a_frozen_backbone_is_trained_by_its_updates():
+    backbone = make_model(include_top=False, classes=None)
+    backbone.trainable = False
+    model = keras.Sequential([backbone, keras.layers.Dense(3)])
+    training.train_low_rank(model, 2)
+    assert any("lora_kernel_a" in path for path in paths_of(model))
+
+
 def test_low_rank_updates_freeze_the_weights_of_a_block_itself():
     model = catalogue.make_model("res_mlp")
     training.train_low_rank(model, 2)
