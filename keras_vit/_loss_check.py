@@ -77,12 +77,12 @@ def check_training() -> None:
 def last_layer(tensor) -> keras.layers.Layer | None:
     """Return the layer that makes a symbolic tensor, in a nested model too.
 
-    Layers that change nothing are passed over.
+    Layers that change nothing, at least in inference, are passed over.
     """
     layer, index = source(tensor) or (None, 0)
     if getattr(layer, "outputs", None):
         return last_layer(layer.outputs[index])
-    if isinstance(layer, keras.layers.Identity) or (
+    if isinstance(layer, (keras.layers.Dropout, keras.layers.Identity)) or (
         isinstance(layer, keras.layers.Activation)
         and layer.activation is keras.activations.linear
     ):
@@ -94,6 +94,9 @@ def output_of(layer: keras.layers.Layer | None) -> str | None:
     """Return one of `PROBABILITIES`, "logits", or None if it is not known."""
     if isinstance(layer, keras.layers.Softmax):
         return "softmax"
+    if not isinstance(layer, keras.layers.Layer):  # such as `keras.ops.softmax`
+        names = {name.replace("_", ""): name for name in PROBABILITIES}
+        return names.get(type(layer).__name__.lower())
     name = getattr(getattr(layer, "activation", None), "__name__", None)
     if name in PROBABILITIES:
         return name

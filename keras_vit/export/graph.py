@@ -9,6 +9,7 @@ from keras_vit.data.optional_imports import tensorflow
 from keras_vit.export import signatures, task_signatures
 from keras_vit.heads import TaskModel
 from keras_vit.models import ImageModel, attention
+from keras_vit.models.image_model import vector
 
 
 def write(
@@ -94,7 +95,10 @@ def _with_features(model):
 
 
 class _Watching(keras.Model):
-    """Returns the output of an inner model, and that of the outer model."""
+    """Returns what an inner model's head reads, and the outer model's output.
+
+    Of an inner model without a head, its output.
+    """
 
     def __init__(self, model, inner):
         super().__init__(name="with_features")
@@ -102,9 +106,12 @@ class _Watching(keras.Model):
         self.built = True
 
     def call(self, images, training=None):
-        with self.inner.watched() as seen:
+        has_head = self.inner.head is not None
+        last = self.inner.get_layer("metadata") if has_head else None
+        with self.inner.watched(last) as seen:
             scores = self.model(images, training=False)
-        return [seen[-1][1], scores]
+        features = seen[-1][1]
+        return [vector(features) if has_head else features, scores]
 
 
 @contextlib.contextmanager

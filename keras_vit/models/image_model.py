@@ -91,23 +91,27 @@ class ImageModel(graph.Model):
         return super().__call__(inputs, *args, **kwargs)
 
     @contextlib.contextmanager
-    def watched(self):
+    def watched(self, layer: keras.layers.Layer | None = None):
         """Yield a list that collects (inputs, outputs) of each call.
 
         It shows what reaches this model within a model that contains it.
+
+        Args:
+            layer: A layer of this model to watch in its place.
         """
-        seen, call = [], self.call
+        layer = self if layer is None else layer
+        seen, call = [], layer.call
 
         def watch(inputs, *args, **kwargs):
             outputs = call(inputs, *args, **kwargs)
             seen.append((inputs, outputs))
             return outputs
 
-        self.call = watch  # type: ignore[method-assign]
+        layer.call = watch  # type: ignore[method-assign]
         try:
             yield seen
         finally:
-            del self.call
+            del layer.call
 
     @property
     def family(self) -> str:

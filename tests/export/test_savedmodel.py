@@ -15,7 +15,7 @@ import realistic
 import keras_vit
 import keras_vit_cli
 from keras_vit import data, inspection
-from keras_vit.export import savedmodel, signatures
+from keras_vit.export import graph, savedmodel, signatures
 from tests import with_keras
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -68,6 +68,18 @@ def read(model, encoded, tmp_path):
     file.write_bytes(encoded)
     size, channels = model.input_shape[1:3], model.input_shape[3]
     return data.read_image(file, size, channels)
+
+
+def test_features_are_what_the_head_of_an_inner_model_reads():
+    inner = make_model()
+    model = keras.Sequential([keras.Input(inner.input_shape[1:]), inner])
+    x = np.random.default_rng(0).uniform(0, 255, (2, 16, 16, 3))
+    both = keras.Model(inner.input, [inner.representation, inner.output])
+    expected = both.predict(x, verbose=0)
+    for found, each in zip(
+        graph._with_features(model)(x), expected, strict=True
+    ):
+        np.testing.assert_allclose(found, each, rtol=1e-4, atol=1e-5)
 
 
 @ON_JAX
@@ -546,10 +558,13 @@ def test_torch_is_refused_by_name(tmp_path):
 def test_probabilities_are_not_made_of_probabilities():
     classifier = make_model(classifier_activation="softmax")
     endings = (keras.layers.Softmax(), keras.layers.Activation("softmax"))
+    images = keras.Input(classifier.input_shape[1:])
     for model in (
         classifier,
         keras.Sequential([keras.layers.RandomFlip(), classifier]),
         *(keras.Sequential([make_model(), ending]) for ending in endings),
+        keras.Model(images, keras.layers.Dropout(0.1)(classifier(images))),
+        keras.Model(images, keras.ops.softmax(make_model()(images))),
     ):
         assert savedmodel.activation_of(model) == "none"
     assert savedmodel.activation_of(make_model()) == "softmax"
