@@ -24,7 +24,8 @@ def run(options) -> int:
         name = os.path.abspath(name)
     index = index_images(
         two_towers(options.model),
-        [os.path.abspath(path) for path in paths],
+        # Each once, if a file is also in a folder that is named.
+        list(dict.fromkeys(os.path.abspath(path) for path in paths)),
         batch_size=options.batch_size,
         name=name,
     )

@@ -15,6 +15,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit import data
+from keras_vit._loss_check import last_layer
 from keras_vit.data import video_files
 from keras_vit.data.decode import EXTENSIONS
 from keras_vit.export import savedmodel
@@ -108,7 +109,8 @@ class KerasClassifier:
     def __init__(self, model: keras.Model):
         self.model = model
         head = model.get_layer("head")
-        self.names = head.class_names or [str(i) for i in range(head.units)]
+        names = getattr(head, "class_names", None)
+        self.names = names or [str(i) for i in range(head.units)]
         self.activation = savedmodel.activation_of(model)
         self.takes_video = len(model.input_shape) == 5
 
@@ -187,7 +189,12 @@ def check_classifier(name: str, model: keras.Model) -> None:
         name: What the command line calls the model.
         model: The model.
     """
+    # Not beneath another dense layer, whose classes have other names.
+    last = last_layer(getattr(model, "output", None))
     has_head = any(layer.name == "head" for layer in model.layers)
+    has_head &= getattr(last, "name", "") == "head" or not hasattr(
+        last, "units"
+    )
     # Of boxes and so on a dictionary.
     is_tensor = not isinstance(model.output_shape, dict)
     if not (has_head and is_tensor and len(model.output_shape) == 2):

@@ -74,11 +74,19 @@ def as_files(fields: dict) -> dict[str, str]:
     """Return the contents of `description.json` and of `labels.txt`.
 
     The latter has one class name per line, and is absent without class names.
+
+    Raises:
+        ValueError: If a class name has a line break.
     """
     text = json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
     files = {"description.json": text}
     if "class_names" in fields:
         names = fields["class_names"]
+        if wrong := [x for x in names if "".join(x.splitlines()) != x]:
+            raise ValueError(
+                "`class_names` must be names without line breaks, each a line "
+                f"of labels.txt. Received: {wrong[:3]}"
+            )
         files["labels.txt"] = "".join(f"{name}\n" for name in names)
     return files
 

@@ -189,6 +189,8 @@ def _export(model, path, file_format, precision):
     path = os.fspath(path)
     tolerance = _check(model, path, file_format, precision)
     fields = description.describe(model)
+    if file_format == "litert":
+        description.as_files(fields)  # refuses names before the work
     images = _examples(model)
     # On the CPU, as in the runtimes: GPUs round products of float32. The model
     # is called rather than `predict`, because Keras exports only models that

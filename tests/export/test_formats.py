@@ -239,6 +239,12 @@ def test_features_have_no_activation():
     assert description.describe(model)["outputs"] == "none"
 
 
+def test_class_names_with_line_breaks_are_no_lines_of_a_file():
+    fields = description.describe(make_model(class_names=("a\nb", "", "c")))
+    with pytest.raises(ValueError, match="without line breaks.*'a\\\\nb'"):
+        description.as_files(fields)
+
+
 def test_scaling_outside_of_the_model_is_described():
     model = make_model(
         include_preprocessing=False,

@@ -126,6 +126,13 @@ def test_what_is_no_usable_model_is_refused(tmp_path, capsys):
     assert "a layer `head`" in refused(
         capsys, tmp_path / "other.keras", __file__
     )
+    # The names of its head are not those of another layer's classes.
+    model = small_vit(classes=3, class_names=("cat", "dog", "frog"))
+    other = keras.Model(model.input, keras.layers.Dense(3)(model.output))
+    other.save(tmp_path / "other.keras")
+    assert "a layer `head`" in refused(
+        capsys, tmp_path / "other.keras", __file__
+    )
     small_vit(input_shape=(8, 8, 5)).save(tmp_path / "five.keras")
     assert "1 or 3 channels" in refused(
         capsys, tmp_path / "five.keras", __file__
