@@ -168,9 +168,10 @@ def test_a_model_that_was_built_here_is_read_by_the_library(
         )
         theirs_of = transformers.DepthAnythingForDepthEstimation
     else:
-        model = keras_vit.heads.dpt(
-            inner, **NECK, batch_norm=case == "vit", blocks=(1, 2, 3, 4)
-        )
+        own = dict(batch_norm=case == "vit", blocks=(1, 2, 3, 4))
+        if case == "vit":  # whose files have one activation
+            own["readout_activation"] = "gelu_tanh"
+        model = keras_vit.heads.dpt(inner, **NECK, **own)
         theirs_of = transformers.DPTForDepthEstimation
     realistic.fill(model)
     keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
@@ -288,4 +289,10 @@ def test_impossible_arguments_are_refused(tmp_path):
         keras_vit.from_pretrained(GOLDENS / "dpt_depth", classes=3)
     model = keras_vit.heads.dpt(backbone(), **NECK)
     with pytest.raises(ValueError, match="images that are not square"):
+        keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
+    square = backbone("ViT", input_shape=(32, 32, 3))
+    model = keras_vit.heads.dpt(square, **NECK, readout_activation="quick_gelu")
+    with pytest.raises(
+        ValueError, match="activation 'gelu_tanh' for the readout"
+    ):
         keras_vit.save_checkpoint(model, tmp_path, format="huggingface")

@@ -161,9 +161,21 @@ def _format(metadata):
     return _ON_DINOV2 if metadata.get("layer_scale") else _ON_VIT
 
 
+def _differences(metadata):
+    """List what the library computes differently."""
+    own = metadata["readout_activation"]
+    inner = heads.as_later_family(metadata)["activation"]
+    # A ViT's config has one activation for both; a DINOv2 has its own.
+    shared = not metadata.get("layer_scale")
+    if metadata["readout"] != "project" or own == inner or not shared:
+        return []
+    return [f"it uses the ViT's activation {inner!r} for the readout"]
+
+
 FORMATS = {
     "huggingface": dataclasses.replace(
         _ON_VIT,
+        differences=_differences,
         rules=lambda metadata: _format(metadata).rules(metadata),
         read_arrays=lambda arrays, config, specified: _format(
             specified
