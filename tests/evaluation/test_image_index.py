@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from keras_vit.evaluation import ImageIndex, index_images
+from keras_vit_cli import index as index_command
 
 pytestmark = pytest.mark.backend_independent
 
@@ -50,6 +51,23 @@ def test_images_are_found_by_their_embeddings(tmp_path):
         index_images(model, [str(bad)])
     with pytest.raises(ValueError, match="must be an index of images"):
         ImageIndex.load(bad)
+
+
+def test_the_command_lists_an_image_of_two_arguments_once(
+    tmp_path, monkeypatch
+):
+    Image.new("RGB", (6, 8), (255, 0, 0)).save(tmp_path / "a.png")
+    model = types.SimpleNamespace(image_tower=Means())
+    monkeypatch.setattr(index_command, "two_towers", lambda name: model)
+    options = types.SimpleNamespace(
+        index=str(tmp_path / "index.npz"),
+        images=[str(tmp_path), str(tmp_path / "a.png")],
+        model="means",
+        batch_size=2,
+    )
+    assert index_command.run(options) == 0
+    found = ImageIndex.load(options.index)
+    assert found.paths == (str(tmp_path / "a.png"),)
 
 
 class FlatIP:
