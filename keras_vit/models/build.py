@@ -312,7 +312,13 @@ def _input_shape(metadata, stride, default):
         size = (*([] if frames is None else [frames]), *metadata["image_size"])
     grid = metadata.get("grid")
     if grid is not None:
-        stride = stride or metadata["stride"]
+        stride = stride or metadata.get("stride")
+        if stride is None:
+            raise ValueError(
+                "`position_grid` must be None for weights that state the size "
+                "of their images, or have no grid of positions. Received: "
+                f"position_grid={tuple(grid)}"
+            )
         pairs = zip(grid, stride[-len(grid) :], strict=True)
         size = [patches * pixels for patches, pixels in pairs]
     if len(size) < len(default) - 1:  # a model of videos from one of images

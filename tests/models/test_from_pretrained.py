@@ -71,6 +71,13 @@ def test_a_file_states_its_input_its_activation_and_its_classes(name, tmp_path):
     np.testing.assert_allclose(found, y, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["mixer", "dinov2"])
+def test_a_grid_of_positions_that_has_no_use_is_refused(name, tmp_path):
+    catalogue.make_model(name).save(tmp_path / "a.keras")
+    with pytest.raises(ValueError, match="`position_grid` must be None"):
+        keras_vit.from_pretrained(tmp_path / "a.keras", position_grid=(2, 2))
+
+
 def test_a_model_with_a_head_for_a_task_is_opened_by_keras(tmp_path):
     backbone = catalogue.make_model("token", include_top=False)
     path = tmp_path / "a.keras"
