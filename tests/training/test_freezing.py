@@ -181,7 +181,7 @@ def test_low_rank_updates_of_every_encoder(name):
 
 
 def test_low_rank_updates_follow_a_linear_probe():
-    model, expected = make_model(), make_model()
+    model, expected = seeded_vit(), seeded_vit()
     training.train_head_only(model)
     training.train_low_rank(model, 2)
     training.train_low_rank(expected, 2)
@@ -189,7 +189,7 @@ def test_low_rank_updates_follow_a_linear_probe():
 
 
 def test_a_frozen_backbone_is_trained_by_its_updates():
-    backbone = make_model(include_top=False, classes=None)
+    backbone = seeded_vit(include_top=False, classes=None)
     backbone.trainable = False
     model = keras.Sequential([backbone, keras.layers.Dense(3)])
     training.train_low_rank(model, 2)
