@@ -1,10 +1,12 @@
 """Writes the embeddings of images into a file, for `keras-vit search`."""
 
+import dataclasses
 import os
 import sys
 
 import keras
 
+from keras_vit._paths import digest
 from keras_vit.evaluation import index_images
 from keras_vit.text import NaFlexModel, TwoTowers, WordDetector
 from keras_vit_cli import predict
@@ -31,6 +33,7 @@ def run(options) -> int:
     )
     for path, reason in index.skipped.items():
         print(f"Left out: {path}: {reason}", file=sys.stderr)
+    index = dataclasses.replace(index, model_sha256=digest(name) or "")
     index.save(options.index)
     print(f"{len(index.paths)} images: {options.index}")
     return 1 if index.skipped else 0

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 
 from keras_vit import data
+from keras_vit._paths import digest
 from keras_vit.data import pillow
 from keras_vit.evaluation import ImageIndex
 from keras_vit.inspection import figures
@@ -27,7 +28,14 @@ def run(options) -> int:
     if options.drawing:
         check_picture("drawing", options.drawing)
     index = ImageIndex.load(options.index)
-    model = two_towers(options.model or index.model)
+    name = options.model or index.model
+    found = digest(name)
+    if found and index.model_sha256 and found != index.model_sha256:
+        raise ValueError(
+            "The model must be the one with which INDEX was made. Received: "
+            f"{name!r}, which has another content. Run `keras-vit index` again."
+        )
+    model = two_towers(name)
     if os.path.isfile(options.query):
         height, width, channels = model.image_tower.image_shape
         image = data.read_image(options.query, (height, width), channels)

@@ -25,12 +25,14 @@ class ImageIndex:
         embeddings: float32 `[N, E]`, of length 1.
         model: What the model is called that made them, for its queries.
         skipped: Files that do not decode -> the reason.
+        model_sha256: Digest of the model's file; "" without one.
     """
 
     paths: tuple[str, ...]
     embeddings: np.ndarray
     model: str = ""
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
+    model_sha256: str = ""
 
     def save(self, path: str | os.PathLike) -> None:
         """Write an npz file, which has no pickled objects."""
@@ -41,6 +43,7 @@ class ImageIndex:
                 embeddings=self.embeddings,
                 model=np.array(self.model, str),
                 skipped=np.array([*self.skipped.items()], str).reshape(-1, 2),
+                model_sha256=np.array(self.model_sha256, str),
             )
 
     @classmethod
@@ -58,6 +61,8 @@ class ImageIndex:
                     embeddings=found["embeddings"].astype("float32"),
                     model=str(found["model"]),
                     skipped=dict(found["skipped"].tolist()),
+                    # Earlier versions wrote none.
+                    model_sha256=str(found.get("model_sha256", "")),
                 )
         except (AttributeError, KeyError, OSError, EOFError, ValueError) as why:
             raise ValueError(

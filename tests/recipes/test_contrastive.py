@@ -56,6 +56,9 @@ def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     scores = [json.loads(line)["score"] for line in lines]
     assert scores == sorted(scores, reverse=True) and len(scores) == 3
+    other = f"--model={tmp_path / 'resumed' / 'best.keras'}"
+    assert keras_vit_cli.main([*search, other]) == 2
+    assert "with which INDEX was made" in capsys.readouterr().err
     assert (tmp_path / "whole/found.png").stat().st_size > 1000
 
 
