@@ -29,8 +29,8 @@ def run(options) -> int:
         check_picture("drawing", options.drawing)
     index = ImageIndex.load(options.index)
     name = options.model or index.model
-    found = digest(name)
-    if found and index.model_sha256 and found != index.model_sha256:
+    made_with = index.model_sha256
+    if made_with and digest(name) not in (made_with, None):
         raise ValueError(
             "The model must be the one with which INDEX was made. Received: "
             f"{name!r}, which has another content. Run `keras-vit index` again."

@@ -12,8 +12,6 @@ from keras_vit.weights.formats.guard import Guard, Stored, parse_json
 _QUANTIZED = re.compile(
     rb'"class_name": *"(Quantized(Float8)?|Int4|GPTQ|AWQ)DTypePolicy"'
 )
-# Models that are more than a backbone with a classifier, and open as they are.
-_WHOLE = ("TaskModel", "MaskedModel", "PyramidModel", "TwoTowers", "TextModel")
 
 
 def read_keras(path: str) -> tuple[dict[str, Stored], dict]:
@@ -31,12 +29,13 @@ def read_keras(path: str) -> tuple[dict[str, Stored], dict]:
             "`keras.models.load_model(path)`. For another size, head or "
             "format open the file from before `quantize`."
         )
-    for name in _WHOLE:
-        if config.get("registered_name") == f"keras_vit>{name}":
-            raise guard.refuse(
-                f"is of a {name}, which is opened as it is: "
-                "`keras.models.load_model(path)`."
-            )
+    # Others of ours are more than a backbone with a classifier.
+    package, _, name = str(config.get("registered_name")).partition(">")
+    if package == "keras_vit" and name != "ImageModel":
+        raise guard.refuse(
+            f"is of a {name}, which is opened as it is: "
+            "`keras.models.load_model(path)`."
+        )
     with guard.at("model.weights.h5"):
         content = archive.read("model.weights.h5")
     return _arrays(guard, lambda: io.BytesIO(content), len(content)), config
