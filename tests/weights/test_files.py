@@ -16,6 +16,7 @@ import small_checkpoints
 from functional import arrays_of
 
 import keras_vit
+from keras_vit.export import in_precision
 from keras_vit.weights import checkpoint, formats
 from keras_vit.weights.formats import guard
 
@@ -180,6 +181,19 @@ class TestDamagedNpz:
 
 
 class TestOwnFiles:
+    @pytest.mark.parametrize("name", ["a.keras", "a.weights.h5"])
+    def test_bfloat16(self, name, tmp_path):
+        model = in_precision(small_arrays(), "bfloat16")
+        model.save(tmp_path / "a.keras")
+        model.save_weights(tmp_path / "a.weights.h5")
+        arrays = read_all(tmp_path / name)
+        assert len(arrays) == len(model.weights)
+        for weight in model.get_weights():
+            assert any(
+                np.array_equal(array.astype("float32"), weight)
+                for array in arrays.values()
+            )
+
     @pytest.mark.parametrize("name", ["a.keras", "a.weights.h5"])
     def test_truncations(self, name, small, tmp_path):
         content = small[name]

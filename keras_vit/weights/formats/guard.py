@@ -181,6 +181,25 @@ class Guard:
         return self.refuse(f"needs {library}: pip install {library}")
 
 
+def native_type(dtype: np.dtype) -> np.dtype:
+    """Return the type in memory of what a file stores as another.
+
+    NumPy and Keras write bfloat16, which NumPy lacks, as two bytes of unnamed
+    type; no library accepts the other byte order.
+    """
+    import ml_dtypes  # a dependency of Keras
+
+    if dtype.str == "|V2":
+        return np.dtype(ml_dtypes.bfloat16)
+    return dtype.newbyteorder("=")
+
+
+def native(array: np.ndarray) -> np.ndarray:
+    """Return an array of a file in its `native_type`."""
+    dtype = native_type(array.dtype)
+    return array.view(dtype) if array.dtype.kind == "V" else array.astype(dtype)
+
+
 def parse_json(text: str | bytes) -> typing.Any:
     """Parse JSON; a key that an object has twice, differently, is an error."""
 

@@ -6,7 +6,13 @@ import itertools
 import os
 import re
 
-from keras_vit.weights.formats.guard import Guard, Stored, parse_json
+from keras_vit.weights.formats.guard import (
+    Guard,
+    Stored,
+    native,
+    native_type,
+    parse_json,
+)
 
 # Policies of layers whose numbers `keras.Model.quantize` has replaced.
 _QUANTIZED = re.compile(
@@ -62,11 +68,10 @@ def _arrays(guard, file_of, size):
     def opened():
         return h5py.File(file_of(), "r")
 
-    def values(place, dtype):
+    def values(place):
         # Opened for each read: an open file could not be overwritten.
         with opened() as file:
-            # No library accepts the other byte order.
-            return file[place].astype(dtype)[()]
+            return native(file[place][()])
 
     arrays, claimed = {}, 0
     with guard.at("its index"), opened() as file:
@@ -75,8 +80,14 @@ def _arrays(guard, file_of, size):
             claimed += max(item.nbytes, item.id.get_storage_size())
             if claimed > size:
                 raise guard.too_large(claimed, size)
-            read_item = functools.partial(values, item.name, item.dtype.name)
-            guard.add(arrays, name, item.shape, item.dtype.name, read_item)
+            read_item = functools.partial(values, item.name)
+            guard.add(
+                arrays,
+                name,
+                item.shape,
+                native_type(item.dtype).name,
+                read_item,
+            )
     return arrays
 
 

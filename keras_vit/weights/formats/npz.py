@@ -7,7 +7,13 @@ import zipfile
 
 import numpy as np
 
-from keras_vit.weights.formats.guard import Guard, Stored, parse_json
+from keras_vit.weights.formats.guard import (
+    Guard,
+    Stored,
+    native,
+    native_type,
+    parse_json,
+)
 
 
 def read(path: str) -> tuple[dict[str, Stored], dict]:
@@ -22,8 +28,6 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
             anything but arrays of floats. Reading an array also raises it if
             the array does not match its checksum or is not finite.
     """
-    import ml_dtypes  # a dependency of Keras
-
     guard, arrays = Guard(path), {}
     archive = guard.open_zip()
     for member in archive.infolist():
@@ -43,17 +47,12 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
                 f"it claims an array of {claimed} bytes and has "
                 f"{member.file_size - header}",
             )
-        # NumPy writes bfloat16 as two bytes of unnamed type.
-        half = dtype.str == "|V2"
-        dtype = np.dtype(ml_dtypes.bfloat16 if half else dtype)
 
-        def values(member=member, dtype=dtype, half=half):
+        def values(member=member):
             with archive.open(member) as content:
-                array = np.load(content, allow_pickle=False)
-            # No library accepts the other byte order.
-            return array.view(dtype) if half else array.astype(dtype.name)
+                return native(np.load(content, allow_pickle=False))
 
-        guard.add(arrays, name, shape, dtype.name, values)
+        guard.add(arrays, name, shape, native_type(dtype).name, values)
     comment, metadata = archive.comment, {}
     with guard.at("its comment"), open(path, "rb") as file:
         # The last record of the archive ends with the length of the comment.
