@@ -184,9 +184,11 @@ def _backbone(source, release, changes):
         frames = metadata.get("num_frames")
         shape = (*metadata["image_size"], metadata["channels"])
         shape = shape if frames is None else (frames, *shape)
-    mean, std = (
-        metadata.get(name) if changes.get(name) is None else changes[name]
-        for name in ("pixel_mean", "pixel_std")
+    mean, std = preprocessing.known(
+        changes.get("pixel_mean"),
+        changes.get("pixel_std"),
+        metadata,
+        shape[-1],
     )
     scales = changes.get("include_preprocessing", True)
     if scales:

@@ -168,7 +168,7 @@ def _assemble(plan):
     x = plan.family.forward(plan.config, x)
     if not arguments["include_top"]:
         x = vector(x)
-    pixel_mean, pixel_std = preprocessing.known(*statistics)
+    pixel_mean, pixel_std = preprocessing.known(*statistics, shape[-1])
     return images, layers.Metadata(
         plan.family.name,
         dataclasses.asdict(plan.config),

@@ -57,14 +57,25 @@ def scale_and_offset(
     return scale, offset
 
 
-def known(mean, std, metadata: dict | None) -> tuple:
-    """Return the mean and the standard deviation; None if unknown."""
+def known(mean, std, metadata: dict | None, channels: int) -> tuple:
+    """Return the mean and the standard deviation; None if unknown.
+
+    Those of weights for another number of channels are unknown.
+
+    Raises:
+        ValueError: If the caller gives another number of values than channels.
+    """
     default = 127.5 if metadata is None else None
-    metadata = metadata or {}
-    return tuple(
-        metadata.get(name, default) if value is None else value
-        for name, value in (("pixel_mean", mean), ("pixel_std", std))
-    )
+    found = []
+    for name, value in (("pixel_mean", mean), ("pixel_std", std)):
+        if value is not None:
+            _each(name, value, channels)
+        else:
+            value = (metadata or {}).get(name, default)
+            if np.size(value) != channels and len(set(np.ravel(value))) > 1:
+                value = None
+        found.append(value)
+    return tuple(found)
 
 
 def check(mean, std) -> None:
@@ -92,7 +103,7 @@ def check(mean, std) -> None:
 
 def _each(argument, value, channels):
     """Return a number for each channel."""
-    values = [value] if isinstance(value, (int, float)) else list(value)
+    values = [value] if np.ndim(value) == 0 else list(value)
     if len(set(values)) == 1:  # the same for any number of channels
         values = values[:1] * channels
     if len(values) != channels:

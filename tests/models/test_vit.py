@@ -251,6 +251,10 @@ def test_images_of_another_shape_are_refused_with_a_sentence(name):
         (dict(pixel_std=0), ["`pixel_std`", "0"]),
         (dict(pixel_mean=(1.0, 2.0)), ["`pixel_mean`", "3 channels"]),
         (
+            dict(pixel_std=(1.0, 2.0), include_preprocessing=False),
+            ["`pixel_std`", "3 channels"],
+        ),
+        (
             dict(data_format="channels_first"),
             ["`data_format`", "channels-last"],
         ),

@@ -48,7 +48,7 @@ def small_arrays(**changes):
     """A ViT of a few kilobytes, so that every byte can be damaged."""
     model = keras_vit.ViT(
         patch_size=2, hidden_size=4, num_layers=1, num_heads=1, mlp_dim=4,
-        input_shape=(4, 4, 1), classes=2, **changes,
+        **dict(dict(input_shape=(4, 4, 1), classes=2), **changes),
     )  # fmt: skip
     rng = np.random.default_rng(0)
     for weight in model.weights:
@@ -315,6 +315,14 @@ class TestOwnFiles:
         np.testing.assert_array_equal(
             again.predict(x, verbose=0), model.predict(x, verbose=0)
         )
+
+    def test_pixels_of_other_channels_have_no_known_scale(self, tmp_path):
+        rgb = dict(pixel_mean=(1.0, 2.0, 3.0), pixel_std=(4.0, 4.0, 4.0))
+        small_arrays(input_shape=(4, 4, 3), **rgb).save(tmp_path / "a.keras")
+        given = dict(input_shape=(4, 4, 1), include_preprocessing=False)
+        model = keras_vit.from_pretrained(tmp_path / "a.keras", **given)
+        assert model.pixel_mean is None
+        assert tuple(model.pixel_std) == (4.0, 4.0, 4.0)
 
     def test_a_folder_of_keras_is_read_as_a_file_is(self, tmp_path):
         model = small_arrays(
