@@ -98,17 +98,28 @@ def from_pretrained(
     if opened.metadata.get("classes") is None and not is_classifier:
         changes["include_top"] = False
     sizes = family.variants.get(opened.variant or "", {})
-    own = _own_arguments(opened.metadata, changes)
-    return build(family, sizes | own | changes, opened.variant, opened)
-
-
-def _own_arguments(metadata, changes):
-    """Return what a file of this package says of its input and its output."""
-    names = ["include_preprocessing"]
+    metadata = opened.metadata
     number = changes.get("classes") or len(changes.get("class_names") or ())
-    if number in (0, metadata.get("classes")):  # the head of the file
-        names.append("classifier_activation")
-    return {name: metadata[name] for name in names if name in metadata}
+    has_its_head = changes.get("include_top", True) and (
+        number in (0, metadata.get("classes"))
+    )
+    # What a file of this package says of its input and its output.
+    names = ["include_preprocessing"]
+    names += ["classifier_activation"] if has_its_head else []
+    own = {name: metadata[name] for name in names if name in metadata}
+    model = build(family, sizes | own | changes, opened.variant, opened)
+    if has_its_head and "classifier_activation" not in changes:
+        _restore_loss(model, metadata)
+    return model
+
+
+def _restore_loss(model, metadata):
+    """Give a model the loss of its file, as `in_precision` keeps it.
+
+    It states what makes probabilities of the scores.
+    """
+    if "loss" in metadata:
+        model.compile(optimizer=None, loss=metadata["loss"])
 
 
 def show_arguments(constructor: Callable, family: Family) -> None:

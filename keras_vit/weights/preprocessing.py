@@ -1,6 +1,7 @@
 """Scaling of pixels: as the weights were trained, or as given."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -66,13 +67,14 @@ def known(mean, std, metadata: dict | None, channels: int) -> tuple:
         ValueError: If the caller gives another number of values than channels.
     """
     default = 127.5 if metadata is None else None
-    found = []
+    found: list[Any] = []
     for name, value in (("pixel_mean", mean), ("pixel_std", std)):
         if value is not None:
             _each(name, value, channels)
         else:
             value = (metadata or {}).get(name, default)
-            if np.size(value) != channels and len(set(np.ravel(value))) > 1:
+            values = np.ravel([value])
+            if len(values) != channels and len(set(values)) > 1:
                 value = None
         found.append(value)
     return tuple(found)

@@ -4,11 +4,13 @@ import pathlib
 import sys
 
 import catalogue
+import keras
 import numpy as np
 import pytest
 import realistic
 
 import keras_vit
+from keras_vit.export.savedmodel import activation_of
 from keras_vit.weights import Checkpoint
 
 pytestmark = pytest.mark.backend("torch")
@@ -69,6 +71,42 @@ def test_a_file_states_its_input_its_activation_and_its_classes(name, tmp_path):
     again = keras_vit.from_pretrained(path, include_preprocessing=True)
     found = again.predict(x * 127.5 + 127.5, verbose=0)
     np.testing.assert_allclose(found, y, atol=1e-5)
+
+
+def test_a_file_states_an_activation_of_the_user(tmp_path):
+    @keras.saving.register_keras_serializable("test")
+    def doubled(scores):
+        return 2 * scores
+
+    path = tmp_path / "a.keras"
+    realistic.fill(
+        catalogue.make_model("token", classifier_activation=doubled)
+    ).save(path)
+    assert keras_vit.from_pretrained(path).head.activation is doubled
+    del keras.saving.get_custom_objects()["test>doubled"]
+    with pytest.raises(ValueError, match="`classifier_activation`.*'test>doub"):
+        keras_vit.from_pretrained(path)
+    assert keras_vit.from_pretrained(path, include_top=False).head is None
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=0.5),
+        keras_vit.training.SigmoidCrossentropy(),
+    ],
+)
+@pytest.mark.parametrize("name", ["token", "mixer"])
+def test_a_file_states_the_loss_of_its_scores(name, loss, tmp_path):
+    saved = realistic.fill(catalogue.make_model(name))
+    path = tmp_path / "a.keras"
+    saved.compile("sgd", loss)
+    saved.save(path)
+    again = keras_vit.from_pretrained(path)
+    assert again.loss.get_config() == loss.get_config()
+    assert activation_of(again) == "sigmoid"
+    for changes in (dict(classes=2), dict(include_top=False)):
+        assert not keras_vit.from_pretrained(path, **changes).compiled
 
 
 @pytest.mark.parametrize("name", ["mixer", "dinov2"])

@@ -4,6 +4,10 @@ Keras numbers the variables of a layer in the order in which it creates them;
 this module maps the numbers to names.
 """
 
+import inspect
+
+import keras
+
 from keras_vit._earlier_names import rename
 from keras_vit.weights import resize
 from keras_vit.weights.rules import configs, table
@@ -46,7 +50,6 @@ def saved_metadata(config: dict) -> dict:
     shape = images.get("batch_shape", [None] * 4)
     frames = shape[1] if len(shape) == 5 else None
     head = settings_of(config, "head")
-    activation = head.get("activation")
     fields = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in rename(
@@ -63,11 +66,34 @@ def saved_metadata(config: dict) -> dict:
         resampling=configs.choice(saved, "resampling", tuple(resize.METHODS)),
         class_names=class_names(head),
         similarity_head=configs.integer(head, "projection_size", 0),
-        classifier_activation=activation
-        if isinstance(activation, str)
-        else None,
+        classifier_activation=_registered(head.get("activation")),
         include_preprocessing=bool(settings_of(config, "preprocessing")),
+        loss=_loss(configs.section(config, "compile_config").get("loss")),
     )
+
+
+def _registered(activation):
+    """Return an activation of Keras by name, or a registered function.
+
+    The name of another is refused where a head gets it.
+    """
+    if not isinstance(activation, dict):
+        return activation
+    name = str(activation.get("config"))
+    return keras.saving.get_registered_object(name) or name
+
+
+def _loss(saved):
+    """Return the loss of Keras or of this package that was saved, or None."""
+    if not isinstance(saved, dict):  # of several outputs, or a function
+        return None
+    name, registered = saved.get("class_name"), saved.get("registered_name")
+    kind = getattr(keras.losses, str(name), None)
+    if str(registered).startswith("keras_vit>"):
+        kind = keras.saving.get_registered_object(registered)
+    if not inspect.isclass(kind) or not issubclass(kind, keras.losses.Loss):
+        return None
+    return kind.from_config(configs.section(saved, "config"))
 
 
 def class_names(head: dict) -> tuple[str, ...] | None:
