@@ -82,12 +82,15 @@ def last_layer(tensor) -> keras.layers.Layer | None:
     layer, index = source(tensor) or (None, 0)
     if getattr(layer, "outputs", None):
         return last_layer(layer.outputs[index])
-    if isinstance(layer, (keras.layers.Dropout, keras.layers.Identity)) or (
+    return last_layer(layer.input) if changes_nothing(layer) else layer
+
+
+def changes_nothing(layer: keras.layers.Layer | None) -> bool:
+    """Return whether a layer's outputs are its inputs, in inference."""
+    return isinstance(layer, (keras.layers.Dropout, keras.layers.Identity)) or (
         isinstance(layer, keras.layers.Activation)
         and layer.activation is keras.activations.linear
-    ):
-        return last_layer(layer.input)
-    return layer
+    )
 
 
 def output_of(layer: keras.layers.Layer | None) -> str | None:

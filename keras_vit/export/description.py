@@ -53,7 +53,7 @@ def describe(model: keras.Model) -> dict:
     )
     if model is inner and inner.head is None:
         fields["outputs"] = "none"
-    names = inner.class_names
+    names = savedmodel.class_names_of(model)
     is_task = isinstance(inner, TaskModel)
     if is_task:
         fields["task"] = inner.task

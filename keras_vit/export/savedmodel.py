@@ -13,7 +13,12 @@ import keras
 import numpy as np
 
 from keras_vit._arguments import Count, Positive, checked
-from keras_vit._loss_check import PROBABILITIES, last_layer, output_of
+from keras_vit._loss_check import (
+    PROBABILITIES,
+    changes_nothing,
+    last_layer,
+    output_of,
+)
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.export import graph, limits, serving_assets, task_signatures
 from keras_vit.export.precision import warn_of_slow_int8
@@ -228,7 +233,7 @@ def _functional(model):
 
 def _class_names(class_names, model):
     """Return a name for each class, or keypoint; none of depth."""
-    own = ImageModel.find(model).class_names
+    own = class_names_of(model)
     if isinstance(model, TaskModel):
         classes = model.options.get("classes") or 0
     else:
@@ -324,6 +329,17 @@ def _check_warmup(model, warmup_images, warmup_videos):
             )
 
 
+def class_names_of(model: keras.Model) -> tuple[str, ...] | None:
+    """Return the class names of a model's head, None beneath another layer."""
+    inner = ImageModel.find(model)
+    last = last_layer(getattr(model, "output", None))
+    if output_of(last) in PROBABILITIES and not hasattr(last, "units"):
+        last = last_layer(last.input)
+    if hasattr(last, "units") and last is not inner.head:
+        return None
+    return inner.class_names
+
+
 def activation_of(model: keras.Model) -> str:
     """Return the activation from outputs to probabilities, by the loss.
 
@@ -337,7 +353,7 @@ def activation_of(model: keras.Model) -> str:
     last = model
     # A Sequential that is not built has no symbolic output.
     while getattr(last, "output", None) is None and hasattr(last, "layers"):
-        last = last.layers[-1]
+        last = [x for x in last.layers if not changes_nothing(x)][-1]
     if hasattr(last, "layers"):
         last = last_layer(last.output)
     if output_of(last) in PROBABILITIES:

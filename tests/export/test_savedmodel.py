@@ -555,16 +555,37 @@ def test_torch_is_refused_by_name(tmp_path):
 
 
 @pytest.mark.backend("tensorflow")
+def test_names_are_those_of_the_last_layer():
+    model = make_model(class_names=("a", "b"), classes=2)
+    images = keras.Input(model.input_shape[1:])
+    other = keras.layers.Dense(2)(model(images))
+    for outputs in (other, keras.layers.Softmax()(other)):
+        names = savedmodel.class_names_of(keras.Model(images, outputs))
+        assert names is None
+    for outputs in (model(images), keras.layers.Softmax()(model(images))):
+        names = savedmodel.class_names_of(keras.Model(images, outputs))
+        assert names == ("a", "b")
+
+
+@pytest.mark.backend("tensorflow")
 def test_probabilities_are_not_made_of_probabilities():
     classifier = make_model(classifier_activation="softmax")
     endings = (keras.layers.Softmax(), keras.layers.Activation("softmax"))
     images = keras.Input(classifier.input_shape[1:])
+    unbuilt = keras.Sequential()
+    for layer in (
+        keras.layers.RandomFlip(),
+        keras.layers.Dense(2, activation="softmax"),
+        keras.layers.Dropout(0.1),
+    ):
+        unbuilt.add(layer)
     for model in (
         classifier,
         keras.Sequential([keras.layers.RandomFlip(), classifier]),
         *(keras.Sequential([make_model(), ending]) for ending in endings),
         keras.Model(images, keras.layers.Dropout(0.1)(classifier(images))),
         keras.Model(images, keras.ops.softmax(make_model()(images))),
+        unbuilt,
     ):
         assert savedmodel.activation_of(model) == "none"
     assert savedmodel.activation_of(make_model()) == "softmax"
