@@ -107,7 +107,8 @@ def interpret(
     image_size: tuple[int, int],
 ) -> dict:
     """Return the depth of each pixel; see `TaskModel`."""
-    return maps.depth_map(outputs["predicted_depth"], image_size)
+    found = maps.depth_map(outputs["predicted_depth"], image_size)
+    return found | dict(is_relative=model.options["kind"] == "relative")
 
 
 task_model.register(task_model.Head("depth_anything", interpret))

@@ -161,7 +161,8 @@ class TaskModel(ImageModel):
             `[n, 4]`, left, top, right and bottom in pixels of the image;
             "scores", "labels" and "names". Segmentation: "classes", `[H, W]`,
             the class of each pixel; or "segments", `[H, W]`, and a list
-            "segments_info". Depth: "depth", `[H, W]`, in metres or relative.
+            "segments_info". Depth: "depth", `[H, W]`, in metres, or larger for
+            what is near where "is_relative" is there and true.
             Pose: "keypoints", `[n, 2]`, x and y in pixels; "scores", "labels"
             and "names".
 

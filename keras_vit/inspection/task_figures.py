@@ -48,7 +48,10 @@ def plot_task(
         _show(axes, image)
         if has_depth:
             below = figure.add_subplot(rows * factor, columns, place + columns)
-            below.imshow(1 / np.maximum(own["depth"], 1e-6), cmap="magma")
+            near = own["depth"]  # larger for what is near
+            if not own.get("is_relative"):
+                near = 1 / np.maximum(near, 1e-6)
+            below.imshow(near, cmap="magma")
             below.set_axis_off()
         elif "boxes" in own:
             _boxes(axes, own)

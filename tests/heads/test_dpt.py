@@ -11,6 +11,7 @@ import pytest
 import realistic
 
 import keras_vit
+from keras_vit.inspection import task_figures
 from keras_vit.ops import resize
 from tests.heads import theirs
 from tests.heads.test_released import GOLDENS, check, check_same_files
@@ -128,6 +129,19 @@ def test_depth_is_in_float32_under_mixed_precision():
             assert depth.dtype == "float32"
     finally:
         keras.config.set_dtype_policy("float32")
+
+
+def test_near_places_are_drawn_alike(tmp_path):
+    pytest.importorskip("matplotlib")
+    metres = np.random.default_rng(0).uniform(1, 2, (1, 24, 40))
+    pictures = {}
+    for kind, depth in (("metric", metres), ("relative", 1 / metres)):
+        model = keras_vit.heads.depth_anything(backbone(), kind=kind, **NECK)
+        found = model.interpret(dict(predicted_depth=depth), [(24, 40)])
+        path = tmp_path / f"{kind}.png"
+        task_figures.plot_task([np.zeros((24, 40, 3))], found, path)
+        pictures[kind] = path.read_bytes()
+    assert pictures["metric"] == pictures["relative"]
 
 
 def test_maps_are_those_of_the_librarys_processors(transformers):
