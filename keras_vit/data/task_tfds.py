@@ -99,7 +99,11 @@ def _boxes(example, name, broken):
             f"of object {number} in {name}; broken='skip' leaves it out"
         )
     labels = np.reshape(objects["label"], -1).astype("int64")
-    crowd = np.reshape(objects.get("is_crowd", np.zeros(len(labels))), -1)
+    # Difficult objects of VOC count neither in training nor in scores, as its
+    # development kit leaves them out.
+    flags = ("is_crowd", "is_difficult")
+    crowd = next((objects[x] for x in flags if x in objects), labels < 0)
+    crowd = np.reshape(crowd, -1)
     found = dict(
         images=example["image"],
         boxes=boxes[kept].astype("float32"),

@@ -427,6 +427,7 @@ def test_tfds_boxes_are_read_by_index():
         bbox=np.array([[0.1, 0.2, 0.5, 0.8], [0.3, 0.3, 0.3, 0.9]], "float32"),
         label=np.array([4, 5]),
         area=np.array([2.5, 1.0]),
+        is_difficult=np.array([True, False]),
     )
     example = dict(image=np.zeros((4, 6, 3), "uint8"), objects=objects)
     mock = dict(as_data_source_fn=lambda self, split, **_: [example])
@@ -439,6 +440,7 @@ def test_tfds_boxes_are_read_by_index():
     found = train.load(0)
     np.testing.assert_allclose(found["boxes"], [[0.5, 0.3, 0.6, 0.4]])
     assert found["areas"].tolist() == [2.5]
+    assert found["crowd"].tolist() == [True]
     assert train.class_names[4] == "bottle" and found["labels"] == [4]
 
 
