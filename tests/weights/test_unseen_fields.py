@@ -140,6 +140,9 @@ INDEXED = dict(post_norm=False, rotary_reference=(2, 2))
         ("token", {}, "timm", "pool_include_prefix", True),
         ("dinov2", {}, "timm", "pool_include_prefix", True),
         ("dinov2", GATED, "timm", "act_layer", "gelu"),
+        ("dinov2", {}, "timm", "act_layer", "silu"),
+        ("dinov2", {}, "timm", "global_pool", ""),
+        ("token", {}, "timm", "global_pool", ""),
         ("dinov3", {}, "timm", "use_rot_pos_emb", False),
         ("dinov3", {}, "timm", "rope_grid_indexing", "ij"),
         ("dinov3", CENTERED, "timm", "rope_type", "cat"),
@@ -163,6 +166,33 @@ def test_what_no_array_shows_and_no_model_computes_is_refused(
     path.write_text(json.dumps(config))
     with pytest.raises(ValueError, match=field):
         checkpoint.open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("family", "field", "value"),
+    [
+        ("mixer", "global_pool", ""),
+        ("bit", "global_pool", "max"),
+        ("bit", "avg_down", True),
+        ("bit", "output_stride", 16),
+    ],
+)
+def test_another_architecture_of_the_names_is_refused(family, field, value):
+    read = rules.FAMILIES[family].FORMATS["timm"].read_config
+    read(dict(num_classes=5))
+    with pytest.raises(ValueError, match=field):
+        read(dict(num_classes=5, model_args={field: value}))
+
+
+def test_attention_pooling_of_a_beit3_is_refused(tmp_path):
+    # timm pools its patches alone, and all tokens of an Eva.
+    beit3 = dict(rotary="none", qkv_bias="qkv", activation="gelu")
+    model = catalogue.make_model("eva02", **beit3, pooling="map")
+    with pytest.raises(ValueError, match="pooling='map' of BEiT-3"):
+        keras_vit.save_checkpoint(model, tmp_path, "timm")
+    read = rules.FAMILIES["eva02"].FORMATS["timm"].read_config
+    with pytest.raises(ValueError, match="attention pooling of a BEiT-3"):
+        read(dict(architecture="beit3_base_patch16_224", global_pool="map"))
 
 
 def test_an_eva02_with_a_norm_before_its_blocks_keeps_its_positions():

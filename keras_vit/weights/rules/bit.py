@@ -171,6 +171,10 @@ def _release_config(config):
 def _timm_config(config):
     arguments = configs.section(config, "model_args")
     configs.choice(arguments, "act_layer", ("relu",))
+    if configs.flag(arguments, "avg_down"):
+        raise ValueError("shortcuts of means (avg_down) are not supported")
+    if (configs.integer(arguments, "output_stride") or 32) < 32:
+        raise ValueError("an output_stride below 32 is not supported")
     found = dict(image_size=(224, 224)) | timm_config.read(config)
     # Architectures of other names may compute something different.
     if re.fullmatch("resnetv2_.*_bit", found.get("architecture", "")):

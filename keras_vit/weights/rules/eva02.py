@@ -44,6 +44,9 @@ def family_of(metadata: dict) -> str:
 def _settings(config):
     name = timm_config.architecture_of(config) or ""
     found = timm.settings(config, _KNOWN)
+    # timm's VisionTransformer pools the patches alone, Eva all tokens.
+    if name.startswith("beit3") and found.get("global_pool") == "map":
+        raise ValueError("attention pooling of a BEiT-3 is not supported")
     if name.startswith("vit_pe_"):
         found = _of_perception_encoder(name) | found
     arguments = configs.section(config, "model_args")
@@ -128,6 +131,9 @@ def _refused(metadata, format):
         ),
         "post_norm=True of BEiT-3": (
             _is_beit3(metadata) and metadata["post_norm"]
+        ),
+        "pooling='map' of BEiT-3": (
+            _is_beit3(metadata) and metadata["pooling"] == "map"
         ),
     }
     return timm.refused_by_eva(metadata, format) + table.listed(has)

@@ -41,6 +41,13 @@ def read(config: dict) -> dict:
     classes = configs.integer(arguments, "num_classes", low=0)
     if classes is None:
         classes = configs.integer(config, "num_classes", low=0)
+    pooling = arguments.get("global_pool", config.get("global_pool"))
+    pooled = pooling in (None, "token", "avg", "map")
+    if not pooled and (pooling or classes):
+        raise ValueError(
+            f"global_pool={pooling!r} is not supported; expected 'token', "
+            "'avg' or 'map'"
+        )
     found = dict(
         architecture=architecture_of(config),
         classes=classes,

@@ -142,9 +142,10 @@ def timm_format(
             name = timm_config.architecture_of(config) or ""
             specified["num_heads"] = timm.heads_of(width, name)
         found = own.read_arrays(arrays, config, specified)
-        if found.get("activation") == "swiglu":  # the only gate
-            given = configs.section(config, "model_args")
-            configs.choice(given, "act_layer", ("silu",))
+        gated = found.get("activation") == "swiglu"  # the only gate
+        given = configs.section(config, "model_args")
+        choices = ("silu",) if gated else timm.ACTIVATIONS
+        configs.choice(given, "act_layer", choices)
         if found["layer_scale"]:  # not where norms follow the branches
             found["post_norm"] = False
         return found

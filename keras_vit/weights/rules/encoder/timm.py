@@ -87,7 +87,7 @@ TANH = re.compile(
     r"|vit_large_patch16_siglip_(gap_)?512|vit_so400m_patch16_siglip_.*"
 )
 POST_NORM = "False (nearly all) or True (timm's rpn)"
-_ACTIVATIONS = ("gelu", "gelu_tanh", "quick_gelu", "silu")
+ACTIVATIONS = ("gelu", "gelu_tanh", "quick_gelu")
 
 
 def flatten(
@@ -269,7 +269,7 @@ def settings(config: dict, known: dict[str, tuple[float, dict]]) -> dict:
     """
     arguments = configs.section(config, "model_args")
     name = timm_config.architecture_of(config) or ""
-    activation = configs.choice(arguments, "act_layer", _ACTIVATIONS)
+    activation = configs.choice(arguments, "act_layer", (*ACTIVATIONS, "silu"))
     found = timm_config.read(config) | dict(
         num_heads=configs.integer(arguments, "num_heads"),
         hidden_size=configs.integer(arguments, "embed_dim"),
@@ -277,11 +277,6 @@ def settings(config: dict, known: dict[str, tuple[float, dict]]) -> dict:
         patch_size=configs.pair(arguments, "patch_size"),
         global_pool=arguments.get("global_pool") or config.get("global_pool"),
     )
-    if found["global_pool"] not in (None, "token", "avg", "map"):
-        raise ValueError(
-            f"global_pool={found['global_pool']!r} is not supported; expected "
-            "'token', 'avg' or 'map'"
-        )
     constants = (row for row in known.items() if re.fullmatch(row[0], name))
     for _, (epsilon, others) in constants:
         found |= dict(
