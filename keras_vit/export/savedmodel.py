@@ -333,8 +333,8 @@ def class_names_of(model: keras.Model) -> tuple[str, ...] | None:
     """Return the class names of a model's head, None beneath another layer."""
     inner = ImageModel.find(model)
     last = last_layer(getattr(model, "output", None))
-    if output_of(last) in PROBABILITIES and not hasattr(last, "units"):
-        last = last_layer(last.input)
+    if last is not None and output_of(last) in PROBABILITIES:
+        last = last if hasattr(last, "units") else last_layer(last.input)
     if hasattr(last, "units") and last is not inner.head:
         return None
     return inner.class_names

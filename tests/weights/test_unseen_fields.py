@@ -130,6 +130,7 @@ def test_another_activation_of_timm_is_refused(name, monkeypatch):
 
 
 GATED = dict(activation="swiglu")
+MIXED = dict(rotary="mixed", qkv_bias="qkv")
 CENTERED = dict(rotary="centered", positions=False)
 INDEXED = dict(post_norm=False, rotary_reference=(2, 2))
 
@@ -143,8 +144,8 @@ INDEXED = dict(post_norm=False, rotary_reference=(2, 2))
         ("dinov2", {}, "timm", "act_layer", "silu"),
         ("dinov2", {}, "timm", "global_pool", ""),
         ("token", {}, "timm", "global_pool", ""),
-        ("dinov3", {}, "timm", "use_rot_pos_emb", False),
-        ("dinov3", {}, "timm", "rope_grid_indexing", "ij"),
+        ("dinov3", MIXED, "timm", "use_rot_pos_emb", False),
+        ("dinov3", MIXED, "timm", "rope_grid_indexing", "ij"),
         ("dinov3", CENTERED, "timm", "rope_type", "cat"),
         ("dinov3", CENTERED, "timm", "rope_grid_offset", 0.5),
         ("eva02", INDEXED, "timm", "rope_rotate_half", True),
@@ -184,15 +185,46 @@ def test_another_architecture_of_the_names_is_refused(family, field, value):
         read(dict(num_classes=5, model_args={field: value}))
 
 
-def test_attention_pooling_of_a_beit3_is_refused(tmp_path):
+def test_attention_pooling_of_a_beit3_is_refused():
     # timm pools its patches alone, and all tokens of an Eva.
-    beit3 = dict(rotary="none", qkv_bias="qkv", activation="gelu")
-    model = catalogue.make_model("eva02", **beit3, pooling="map")
-    with pytest.raises(ValueError, match="pooling='map' of BEiT-3"):
-        keras_vit.save_checkpoint(model, tmp_path, "timm")
     read = rules.FAMILIES["eva02"].FORMATS["timm"].read_config
     with pytest.raises(ValueError, match="attention pooling of a BEiT-3"):
         read(dict(architecture="beit3_base_patch16_224", global_pool="map"))
+
+
+BEIT3 = dict(rotary="none", qkv_bias="qkv", activation="gelu", post_norm=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "library", "words"),
+    [
+        ("deit", GATED, "timm", "activation='swiglu'"),
+        ("clip", GATED, "timm", "activation='swiglu'"),
+        ("siglip", GATED | dict(pooling="gap"), "timm", "activation='swiglu'"),
+        ("dinov2", dict(qkv_bias="qv"), "timm", "qkv_bias='qv'"),
+        ("dinov2", dict(qkv_bias="qv"), "huggingface", "qkv_bias='qv'"),
+        ("dinov3", CENTERED | dict(qkv_bias="qkv"), "timm", "'qkv' in 'vit_sm"),
+        ("dinov3", dict(qkv_bias="qv"), "timm", "'qv' in 'vit_small"),
+        ("dinov3", CENTERED | dict(rotary_order="xy"), "huggingface", "'xy'"),
+        ("eva02", dict(layer_scale=0.1), "timm", "True with LayerScale"),
+        ("eva02", BEIT3 | dict(layer_scale=0.1), "timm", "LayerScale of BEiT"),
+        ("eva02", BEIT3 | dict(pooling="map"), "timm", "'map' of BEiT-3"),
+        ("eva02", BEIT3 | dict(pre_norm=True), "timm", "a norm before the bl"),
+    ],
+)
+def test_what_the_librarys_model_does_not_have_is_refused(
+    name, changes, library, words, tmp_path
+):
+    model = catalogue.make_model(name, **changes)
+    with pytest.raises(ValueError, match=words):
+        keras_vit.save_checkpoint(model, tmp_path / "a", library)
+
+
+def test_an_offset_of_positions_that_has_no_use_is_not_written(tmp_path):
+    model = catalogue.make_model("dinov3", **CENTERED, rotary_offset=0.5)
+    keras_vit.save_checkpoint(model, tmp_path, "timm")
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written["model_args"]["rope_grid_offset"] == 0
 
 
 def test_an_eva02_with_a_norm_before_its_blocks_keeps_its_positions():

@@ -91,7 +91,7 @@ def _timm_refused(metadata, format):
             metadata["pooling"] == "gap" and not relpos
         ),
     }
-    return timm.refused(metadata, format) + table.listed(has)
+    return timm.refused_gated(metadata, format) + table.listed(has)
 
 
 def _relpos_config_of(metadata):

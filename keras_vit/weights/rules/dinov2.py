@@ -92,6 +92,7 @@ def _timm_refused(metadata, format):
     rms, swiglu = metadata["norm"] == "rms", metadata["activation"] == "swiglu"
     scale, parallel = metadata["layer_scale"], metadata["parallel"]
     has = {
+        "qkv_bias='qv'": metadata["qkv_bias"] == "qv",
         "post_norm=True with LayerScale, RMSNorm or SwiGLU": (
             metadata["post_norm"] and (scale or rms or swiglu)
         ),
@@ -100,7 +101,7 @@ def _timm_refused(metadata, format):
             parallel and rms == (scale > 0)
         ),
     }
-    return timm.refused(metadata, format) + table.listed(has)
+    return timm.refused_gated(metadata, format) + table.listed(has)
 
 
 def _settings(config):
@@ -207,6 +208,7 @@ def _transformers_refused(metadata, format):
         "no class token": not metadata["class_token"],
         f"pooling={metadata['pooling']!r}": (metadata["pooling"] != wanted),
         "no LayerScale": not metadata["layer_scale"],
+        "qkv_bias='qv'": metadata["qkv_bias"] == "qv",
         "post_norm=True": metadata["post_norm"],
         "parallel=True": metadata["parallel"],
         "a norm before the blocks": metadata["pre_norm"],

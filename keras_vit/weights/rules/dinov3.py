@@ -120,7 +120,10 @@ def _timm_config_of(metadata):
 def _timm_refused(metadata, format):
     rms, scale = metadata["norm"] == "rms", metadata["layer_scale"]
     normed = metadata["query_key_norm"]
-    index = _architecture(metadata).endswith("reg1_gap_256")
+    name = _architecture(metadata)
+    index = name.endswith("reg1_gap_256")
+    # Biases that the attention of the architecture does not have.
+    biases = "qv" if rms or "_rope_" in name and not index else "qkv"
     has = {
         # timm takes arguments of None from the architecture.
         "no LayerScale": not scale,
@@ -130,7 +133,9 @@ def _timm_refused(metadata, format):
         "RMSNorm without rotary='centered' and norms of queries and keys": (
             rms and not (metadata["rotary"] == "centered" and normed)
         ),
-        "RMSNorm with qkv_bias='qv'": rms and metadata["qkv_bias"] == "qv",
+        f"qkv_bias={metadata['qkv_bias']!r} in {name!r}": (
+            metadata["qkv_bias"] == biases
+        ),
         "norms of queries and keys, shared keys and values, or LayerScale of "
         "attention alone, without RMSNorm": not rms
         and (normed or metadata["num_kv_heads"] or not metadata["mlp_scale"]),
@@ -176,6 +181,7 @@ def _refused(metadata, format):
         "no class token": not metadata["class_token"],
         f"pooling={metadata['pooling']!r}": (metadata["pooling"] != "token"),
         f"rotary={metadata['rotary']!r}": metadata["rotary"] != "centered",
+        "rotary_order='xy'": metadata["rotary_order"] == "xy",
         "learned positions": metadata["positions"],
         "no LayerScale": not metadata["layer_scale"],
         "norm='rms'": metadata["norm"] == "rms",

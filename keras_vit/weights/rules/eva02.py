@@ -129,12 +129,16 @@ def _refused(metadata, format):
         "activation='swiglu' without rotary positions": (
             _is_beit3(metadata) and metadata["activation"] == "swiglu"
         ),
-        "post_norm=True of BEiT-3": (
-            _is_beit3(metadata) and metadata["post_norm"]
+        "post_norm=True with LayerScale": (
+            metadata["post_norm"] and metadata["layer_scale"]
         ),
-        "pooling='map' of BEiT-3": (
-            _is_beit3(metadata) and metadata["pooling"] == "map"
+        "rotary='none' with a norm before the blocks": (
+            metadata["rotary"] == "none" and metadata["pre_norm"]
         ),
+        "post_norm=True or LayerScale of BEiT-3": _is_beit3(metadata)
+        and (metadata["post_norm"] or metadata["layer_scale"]),
+        f"pooling={metadata['pooling']!r} of BEiT-3": _is_beit3(metadata)
+        and metadata["pooling"] in ("map", "gap_unnormed"),
     }
     return timm.refused_by_eva(metadata, format) + table.listed(has)
 

@@ -48,9 +48,10 @@ def arguments(metadata: dict) -> dict:
     if metadata["rotary"] in ("none", "mixed"):
         return {}
     reference = metadata["rotary_reference"]
+    has_indices = metadata["rotary"] == "index"
     return dict(
         rope_temperature=metadata["rotary_theta"],
-        rope_grid_offset=metadata["rotary_offset"],
+        rope_grid_offset=metadata["rotary_offset"] if has_indices else 0.0,
         rope_grid_indexing=metadata["rotary_order"],
         ref_feat_shape=reference and list(reference),
     )

@@ -349,6 +349,14 @@ def differences(metadata: dict, epsilon: float) -> list[str]:
 
 def refused(metadata: dict, format: str) -> list[str]:
     """List the parts of a model that timm cannot store."""
+    gated = metadata["activation"] == "swiglu"
+    return refused_gated(metadata, format) + table.listed(
+        {"activation='swiglu'": gated}
+    )
+
+
+def refused_gated(metadata: dict, format: str) -> list[str]:
+    """List the parts that timm cannot store of one that may have gates."""
     pools = metadata["pooling"] == "token_and_gap"
     return table.refuse_pre_logits(metadata) + table.listed(
         {"pooling='token_and_gap'": pools}
@@ -358,6 +366,6 @@ def refused(metadata: dict, format: str) -> list[str]:
 def refused_by_eva(metadata: dict, format: str) -> list[str]:
     """List the parts of a model that timm's Eva cannot store."""
     activation = metadata["activation"]
-    return refused(metadata, format) + table.listed(
+    return refused_gated(metadata, format) + table.listed(
         {f"activation={activation!r}": activation not in ("gelu", "swiglu")}
     )
