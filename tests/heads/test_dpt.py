@@ -310,3 +310,22 @@ def test_impossible_arguments_are_refused(tmp_path):
         ValueError, match="activation 'gelu_tanh' for the readout"
     ):
         keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
+
+
+@pytest.mark.parametrize(
+    ("head", "constructor", "changes", "options", "message"),
+    [
+        ("dpt", "ViT", {}, dict(last_norm=True), "last_norm=True of a"),
+        ("dpt", "ViT", {}, dict(projection=True), "with fusion_size=8"),
+        ("dpt", "DINOv2", dict(qkv_bias="qv"), {}, "qkv_bias='qv'"),
+        ("depth_anything", "DINOv2", dict(qkv_bias="qv"), {}, "qkv_bias='qv'"),
+        ("depth_anything", "DINOv2", dict(layer_scale=0), {}, "no LayerScale"),
+    ],
+)
+def test_what_the_format_has_no_place_for_is_refused(
+    head, constructor, changes, options, message, tmp_path
+):
+    inner = backbone(constructor, input_shape=(32, 32, 3), **changes)
+    model = getattr(keras_vit.heads, head)(inner, **NECK, **options)
+    with pytest.raises(ValueError, match=message):
+        keras_vit.save_checkpoint(model, tmp_path, format="huggingface")

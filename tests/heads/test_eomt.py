@@ -303,6 +303,7 @@ def test_impossible_arguments_are_refused():
         ("DINOv2", dict(position_prefix=0), "not square"),
         ("DINOv3", dict(rotary="index"), "rotary='index'"),
         ("DINOv3", dict(num_registers=0), "no registers"),
+        ("DINOv3", dict(rotary_order="xy"), "rotary_order='xy'"),
     ],
 )
 def test_what_the_format_has_no_place_for_is_refused(

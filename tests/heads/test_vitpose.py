@@ -111,3 +111,16 @@ def test_impossible_arguments_are_refused(tmp_path):
     model = keras_vit.heads.vitpose(backbone(), classes=2)
     with pytest.raises(ValueError, match="shifted_patches=False"):
         keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
+
+
+def test_a_plain_vit_is_written(tmp_path):
+    inner = backbone(pooling="gap")
+    model = keras_vit.heads.vitpose(inner, classes=2, shifted_patches=True)
+    realistic.fill(model)
+    keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
+    again = keras_vit.from_pretrained(tmp_path)
+    x = np.random.default_rng(0).uniform(0, 255, (2, *model.input_shape[1:]))
+    found, expected = (each.predict(x, verbose=0) for each in (again, model))
+    np.testing.assert_allclose(
+        found["heatmaps"], expected["heatmaps"], rtol=1e-4, atol=1e-5
+    )

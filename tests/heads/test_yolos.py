@@ -97,3 +97,7 @@ def test_what_the_format_has_no_place_for_is_refused(tmp_path):
     model = keras_vit.heads.yolos(backbone("DINOv2"), classes=2)
     with pytest.raises(ValueError, match="layer_scale=1e-05"):
         keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
+    others = dict(layer_scale=0.0, post_norm=True, qkv_bias="qv")
+    model = keras_vit.heads.yolos(backbone("DINOv2", **others), classes=2)
+    with pytest.raises(ValueError, match="post_norm=True.*qkv_bias='qv'"):
+        keras_vit.save_checkpoint(model, tmp_path, format="huggingface")

@@ -124,11 +124,21 @@ def _config_of(metadata):
             metadata | dict(num_layers=dpt_neck.num_layers(metadata, last)),
             "dpt",
             title,
-            qkv_bias=metadata.get("qkv_bias", "qkv") == "qkv",
+            qkv_bias=metadata["qkv_bias"] == "qkv",
             backbone_out_indices=[n - 1 for n in metadata["blocks"]],
             **fields,
         )
     return dpt_neck.processor(own, "DPTImageProcessor", 1)
+
+
+def _refused(metadata):
+    size = metadata["fusion_size"]
+    return {
+        "last_norm=True of a plain ViT": metadata["last_norm"]
+        and not metadata.get("layer_scale"),
+        f"projection=True with fusion_size={size}": metadata["projection"]
+        and size != 256,
+    }
 
 
 _COMMON: dict[str, Any] = dict(
@@ -143,7 +153,9 @@ _ON_VIT = heads.make(
     transformers.BERT_NAMES,
     flatten=functools.partial(dpt_neck.flatten, prefix="dpt."),
     resampling=lambda metadata: "bilinear",
-    refused=dpt_neck.neck_refused,
+    refused=lambda metadata: (
+        dpt_neck.neck_refused(metadata) | _refused(metadata)
+    ),
     **_COMMON,
 )
 _ON_DINOV2 = heads.make(
@@ -151,7 +163,9 @@ _ON_DINOV2 = heads.make(
     fields=("activation", "qkv_bias", "layer_scale"),
     flatten=dpt_neck.flatten,
     resampling=lambda metadata: "bicubic",
-    refused=dpt_neck.dinov2_refused,
+    refused=lambda metadata: (
+        dpt_neck.dinov2_refused(metadata) | _refused(metadata)
+    ),
     **_COMMON,
 )
 

@@ -249,7 +249,7 @@ def dinov2_refused(metadata: dict) -> dict:
     """Return description -> whether a file on a DINOv2 has no place for it."""
     hidden = metadata["mlp_dim"]
     return neck_refused(metadata) | {
-        "post_norm=True": metadata.get("post_norm", False),
+        "no LayerScale": not metadata["layer_scale"],
         f"mlp_dim={hidden}": hidden != dinov2.mlp_dim(metadata),
     }
 

@@ -161,7 +161,6 @@ def _refused(metadata):
     height, width = metadata["image_size"]
     return {
         "images that are not square": height != width,
-        "post_norm=True": metadata.get("post_norm", False),
         "no registers": not metadata.get("num_registers"),
     }
 

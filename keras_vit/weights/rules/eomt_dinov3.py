@@ -52,6 +52,7 @@ def _config_of(metadata):
 FORMATS = {
     "huggingface": eomt.make(
         _NAMES,
+        no_biases=(),
         read_config=_settings,
         config_of=_config_of,
         fields=("activation", "num_registers", "qkv_bias"),
@@ -60,6 +61,7 @@ FORMATS = {
             position_prefix=0,
             positions=False,
             rotary="centered",
+            rotary_order="ij",
         ),
     )
 }

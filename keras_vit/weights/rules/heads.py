@@ -22,6 +22,7 @@ def make(
     unused: Callable = lambda metadata: "",
     fields: tuple[str, ...] = ("activation", "qkv_bias"),
     fixed: dict | None = None,
+    no_biases: tuple[str, ...] = ("qv",),
     scheme: Callable | None = None,
     **kwargs,
 ) -> table.Format:
@@ -38,6 +39,7 @@ def make(
         unused: Returns the pattern of the names that files have and models do
             not read, such as those of a norm, given metadata.
         fields, fixed, **kwargs: See `formats.make`.
+        no_biases: Values of `qkv_bias` that its configs cannot state.
         scheme: Returns the argument of `restore`, given metadata.
     """
     base = formats.make(
@@ -49,6 +51,7 @@ def make(
         naming_schemes={"huggingface": scheme},
         refused=lambda metadata, format: table.listed(
             _backbone_refused(metadata, fields, fixed or {})
+            | {"qkv_bias='qv'": metadata.get("qkv_bias") in no_biases}
             | refused(as_later_family(metadata))
         ),
         **kwargs,
@@ -103,7 +106,9 @@ def as_later_family(metadata: dict) -> dict:
     tanh = metadata["gelu_approximate"]
     token = metadata["pooling"] == "token" or bool(metadata.get("class_token"))
     return metadata | dict(
-        activation="gelu_tanh" if tanh else "gelu", class_token=token
+        activation="gelu_tanh" if tanh else "gelu",
+        class_token=token,
+        qkv_bias="qkv",
     )
 
 
@@ -124,6 +129,7 @@ def _backbone_refused(metadata, fields, fixed):
     }
     positions = metadata.get("position_embedding", "learned_1d")
     return refused | {
+        "post_norm=True": metadata.get("post_norm", False),
         "a ResNet stem": metadata.get("resnet_depths") is not None,
         f"position_embedding={positions!r}": positions != "learned_1d",
         "patches of unequal sides": len(set(metadata["patch_size"])) > 1,

@@ -72,6 +72,7 @@ def _refused(metadata):
 FORMATS = {
     "huggingface": heads.make(
         _NAMES,
+        no_biases=(),
         head_rows=_head_rows,
         read_head=_read_head,
         read_config=_settings,

@@ -56,7 +56,7 @@ def _config_of(metadata):
         metadata,
         "vit_mae",
         "ViTMAEForPreTraining",
-        qkv_bias=metadata.get("qkv_bias", "qkv") == "qkv",
+        qkv_bias=metadata["qkv_bias"] == "qkv",
         mask_ratio=metadata["mask_ratio"],
         **masked.config_of(metadata),
     )

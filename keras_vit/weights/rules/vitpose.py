@@ -146,7 +146,6 @@ def _refused(metadata):
     mlp_dim, width = metadata["mlp_dim"], metadata["hidden_size"]
     return {
         "shifted_patches=False": not metadata["shifted_patches"],
-        "post_norm=True": metadata.get("post_norm", False),
         f"mlp_dim={mlp_dim}": mlp_dim % width > 0,
     }
 

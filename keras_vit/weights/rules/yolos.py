@@ -101,7 +101,7 @@ def _config_of(metadata):
         "YolosForObjectDetection",
         num_detection_tokens=metadata["num_detection_tokens"],
         use_mid_position_embeddings=metadata["mid_positions"],
-        qkv_bias=metadata.get("qkv_bias", "qkv") == "qkv",
+        qkv_bias=metadata["qkv_bias"] == "qkv",
         **transformers.labels(metadata),
     )
     return config | dict(image_size=list(metadata["image_size"]))
