@@ -10,8 +10,8 @@ from keras_vit.data import named
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.seeds import fold
 
-# Layers that mix the images of a batch.
-MIXING = ("CutMix", "MixUp")
+# Layers that mix the images of a batch, and its labels.
+MIXING = (keras.layers.CutMix, keras.layers.MixUp)
 # Image augmentation layers have one of these methods.
 METHODS = ("transform_images", "augment_image", "augment_images")
 # Settings of "How to train your ViT", section 3: operations and magnitude of
@@ -74,7 +74,7 @@ def find_layers(augment: tuple[str, ...], classes: int) -> tuple[list, list]:
         for layer_text in _expand(text):
             bare = layer_text.removeprefix("batch:")
             layer = _make(bare, classes)
-            mixes = bare != layer_text or type(layer).__name__ in MIXING
+            mixes = bare != layer_text or isinstance(layer, MIXING)
             (of_batch if mixes else of_image).append(_Seeded(layer, bare))
     return of_image, of_batch
 
@@ -145,7 +145,7 @@ def _augment_frames(layers, batch, seed):
     tf = tensorflow()
     for i, layer in enumerate(layers):
         layer_seed = fold(seed, i)
-        if type(layer.layer).__name__ in MIXING:
+        if isinstance(layer.layer, MIXING):
             found = layer(dict(batch), layer_seed)
         else:
             found = {**batch, "images": layer(batch["images"], layer_seed)}
