@@ -177,7 +177,7 @@ def _objective(config, open_teacher):
             own.temperature or None,
             config.optim.label_smoothing,
         ),
-        metrics=[training.DistilledAccuracy(name="accuracy")],
+        metrics=lambda: [training.DistilledAccuracy(name="accuracy")],
     )
 
 

@@ -37,7 +37,7 @@ def objective(config, info) -> training_step.Objective:
     return training_step.Objective(
         predictor=lambda model: masked_patch.predictor(model, target),
         loss=masked_patch.loss(target),
-        metrics=masked_patch.metrics(target),
+        metrics=lambda: masked_patch.metrics(target),
         include_top=False,
         best_by="loss",
     )

@@ -34,7 +34,8 @@ class Objective:
             own.
         predictor: Returns the model to train, given the model that is saved,
             whose layers it shares; the saved model has no optimizer.
-        metrics: Weighted metrics of the predictor's output.
+        metrics: Returns weighted metrics of the predictor's output, whose
+            variables belong to the devices on which it is called.
         include_top: Whether the output of the saved model is class scores.
         best_by: Metric of the best evaluation: the highest "accuracy" or the
             lowest "loss".
@@ -44,9 +45,7 @@ class Objective:
 
     loss: keras.losses.Loss | training.TaskLoss | None
     predictor: Callable[[keras.Model], keras.Model] = second
-    metrics: list[keras.metrics.Metric] = dataclasses.field(
-        default_factory=list
-    )
+    metrics: Callable[[], list[keras.metrics.Metric]] = list
     include_top: bool = True
     best_by: str = "accuracy"
     add_head: Callable[[keras.Model], keras.Model] | None = None
@@ -134,7 +133,7 @@ def build(
         ),
         loss=loss,
         # Weighted, so that the padding of evaluation does not count.
-        weighted_metrics=objective.metrics or None,
+        weighted_metrics=objective.metrics() or None,
         steps_per_execution=steps_per_execution,
     )
     trainer.optimizer.build(trainer.trainable_variables)
@@ -346,7 +345,7 @@ def _classification(config, info):
         )
     return Objective(
         loss=loss,
-        metrics=[
+        metrics=lambda: [
             # With several labels, how often the first prediction is one of
             # them.
             evaluation.PrecisionAt1(name="accuracy")

@@ -5,12 +5,15 @@ import os
 
 import keras
 import numpy as np
+import processes
 import pytest
 import small_runs
+import start_recipe
 from sklearn import linear_model
 
 from keras_vit import data, distribution, training
 from recipes import (
+    begin,
     cli,
     distill,
     experiment,
@@ -104,6 +107,30 @@ def test_a_run_that_resumes_ends_with_the_same_weights(tmp_path):
     assert model.family == "deit"
     head = model.get_layer("head")
     assert not np.array_equal(head.token.kernel, head.distillation.kernel)
+
+
+@pytest.mark.slow
+@pytest.mark.backend("jax")
+def test_a_student_is_measured_on_several_devices(tmp_path):
+    processes.call(measure_on_two_devices, tmp_path)
+
+
+def measure_on_two_devices(folder):
+    start_recipe.pretend_devices(2)
+    linear_teacher(folder / "teacher.keras")
+    config = small(teacher=folder / "teacher.keras")
+    devices, images = distribution.setup(), inputs.prepare(config, folder)
+    batches = inputs.pipelines(
+        config, images.info, images.train, images.evaluation
+    )
+    objective, (_, evaluation) = distill.prepare(
+        config, devices, images, batches
+    )
+    built = begin.build(config, devices, images, objective)
+    with devices.training_scope():
+        pairs = data.as_pairs(devices.batches(evaluation))
+        logs = built.trainer.evaluate(pairs, steps=1, return_dict=True)
+    assert devices.num_devices == 2 and 0 <= logs["accuracy"] <= 1
 
 
 @pytest.mark.backend("torch")
