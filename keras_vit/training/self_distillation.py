@@ -124,7 +124,9 @@ class SelfDistillation(keras.Model):
         settings: DINO,
         local_size: tuple[int, int] | None = None,
     ):
-        super().__init__(name=model.name, dtype="float32")
+        # Of the global policy, by which Keras scales the loss of float16; pixels
+        # stay as they are.
+        super().__init__(name=model.name, autocast=False)
         _check(model)
         self.settings = settings
         self.student = model

@@ -252,6 +252,23 @@ def test_a_student_that_trains_again_is_the_one_that_was_left():
 
 
 @pytest.mark.backend("torch")
+def test_float16_scales_its_loss():
+    losses = []
+    for policy in ("float32", "mixed_float16"):
+        keras.config.set_dtype_policy(policy)
+        try:
+            model = distilled.make(**distilled.V2)
+            model.compile(keras.optimizers.SGD(0.1))
+        finally:
+            keras.config.set_dtype_policy("float32")
+        losses.append(
+            model.train_on_batch(distilled.batch(), np.zeros(distilled.B))
+        )
+    assert model.optimizer.name == "loss_scale_optimizer"
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
+
+
+@pytest.mark.backend("torch")
 def test_a_teacher_has_the_layers_that_are_frozen():
     student = keras_vit.ViT(**distilled.TINY)
     student.get_layer("embedding").trainable = False
