@@ -167,9 +167,11 @@ def _objective(config, open_teacher):
     its predictions. It is called on the devices of the student.
     """
     own = config.distill
+    # Of probabilities the logarithms are stored.
+    probabilities = own.probabilities and not own.predictions
     return training_step.Objective(
         predictor=lambda model: training.distilled(
-            model, open_teacher(), probabilities=own.probabilities
+            model, open_teacher(), probabilities=probabilities
         ),
         loss=training.DistillationLoss(
             own.method,

@@ -20,6 +20,7 @@ from keras_vit.data.optional_imports import tensorflow
 from keras_vit.training.by_step import by_step
 from keras_vit.training.distillation import (
     INPUT,
+    LEAST,
     check_classes,
     predicted,
 )
@@ -98,14 +99,17 @@ def _refuse_others(folder, config, images):
         image_shape=images.info.image_shape,
         digests={name: images.described[name] for name in names},
     )
+    if config.distill.probabilities:  # folders of logits do not say so
+        here["probabilities"] = True
     here = json.loads(json.dumps(here))
     path = folder / "predictions.json"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         workdirs.write_json(path, here)
         return
-    there = fields.flat(json.loads(path.read_text()))
-    differ = [k for k, x in fields.flat(here).items() if there.get(k) != x]
+    there, here = fields.flat(json.loads(path.read_text())), fields.flat(here)
+    compared = dict.fromkeys((*here, "probabilities"))
+    differ = [name for name in compared if there.get(name) != here.get(name)]
     if differ:
         raise ValueError(
             "`distill.predictions` must be a folder of the same batches and "
@@ -121,7 +125,16 @@ def _done(path, shape):
 
 
 def _asker(settings, info):
-    """Return a function from a batch of images to predictions in NumPy."""
+    """Return a function from a batch of images to logits in NumPy."""
+    ask = _predictor(settings, info)
+    if not settings.probabilities:
+        return ask
+    # Small probabilities would be 0 in float16, their logarithms are not.
+    return lambda images: np.log(np.maximum(ask(images), LEAST))
+
+
+def _predictor(settings, info):
+    """Return a function from a batch of images to what the teacher gives."""
     teacher: Any = training.open_teacher(settings.teacher)
     names = tuple(info.class_names)
     if training.is_function_of_files(settings.teacher):

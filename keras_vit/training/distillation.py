@@ -19,6 +19,8 @@ from keras_vit.ops.dtypes import at_least_float32
 
 Method = Literal["hard", "soft", "match"]
 INPUT = "teacher"
+# Lower probabilities of a teacher count as this one.
+LEAST = 1e-12
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -186,7 +188,7 @@ def distilled(
         found = ops.stop_gradient(found)
     found = ops.cast(found, "float32")
     if probabilities:
-        found = ops.log(ops.maximum(found, 1e-12))
+        found = ops.log(ops.maximum(found, LEAST))
     outputs = [at_least_float32(own), at_least_float32(copy), found]
     return keras.Model(inputs, ops.stack(outputs, axis=1), name=model.name)
 

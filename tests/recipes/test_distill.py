@@ -177,9 +177,29 @@ def test_stored_predictions_are_written_once(tmp_path, monkeypatch):
     theirs = teacher.predict(first["images"]["images"], verbose=0)
     stored = first["images"]["teacher"]  # in float16
     np.testing.assert_allclose(stored, theirs, rtol=1e-3, atol=1e-3)
+    config.distill.probabilities = True  # of logits, which are stored
+    with pytest.raises(ValueError, match="which differs in probabilities"):
+        distill.prepare(config, devices, images, batches)
+    config.distill.probabilities = False
     config.seed += 1
     with pytest.raises(ValueError, match="which differs in seed"):
         distill.prepare(config, devices, images, batches)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.usefixtures("no_pictures")
+def test_stored_probabilities_are_those_of_the_teacher(tmp_path):
+    images = keras.Input((8, 8, 1))
+    # Of which most round to 0 in float16.
+    sharp = keras.layers.Dense(10, activation="softmax")
+    scores = sharp(keras.layers.Flatten()(images))
+    keras.Model(images, scores).save(tmp_path / "teacher.keras")
+    config = small("ViT", tmp_path / "teacher.keras", "match", total_steps=2)
+    config.distill.probabilities, config.distill.temperature = True, 8.0
+    computed = finetune.run(config, str(tmp_path / "computed"))
+    config.distill.predictions = str(tmp_path / "predictions")
+    stored = finetune.run(config, str(tmp_path / "stored"))
+    assert stored["loss"] == pytest.approx(computed["loss"], rel=1e-3)
 
 
 @pytest.mark.backend("torch")
