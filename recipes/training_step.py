@@ -125,8 +125,6 @@ def build(
     if isinstance(loss, training.TaskLoss):
         training.set_loss(trainer, loss)
         loss = None
-    # Of a teacher and its student.
-    training.clear_all_gradients(trainer)
     trainer.compile(
         optimizer=_optimizer(
             config.optim, schedule, trainer, backbone, total_steps

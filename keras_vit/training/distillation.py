@@ -16,6 +16,7 @@ from keras_vit.data.optional_imports import optional, tensorflow, unconverted
 from keras_vit.layers import DistilledHead
 from keras_vit.models import ImageModel, from_pretrained
 from keras_vit.ops.dtypes import at_least_float32
+from keras_vit.training.task_loss import clear_all_gradients
 
 Method = Literal["hard", "soft", "match"]
 INPUT = "teacher"
@@ -190,7 +191,9 @@ def distilled(
     if probabilities:
         found = ops.log(ops.maximum(found, LEAST))
     outputs = [at_least_float32(own), at_least_float32(copy), found]
-    return keras.Model(inputs, ops.stack(outputs, axis=1), name=model.name)
+    trained = keras.Model(inputs, ops.stack(outputs, axis=1), name=model.name)
+    clear_all_gradients(trained)  # the teacher may have the same paths
+    return trained
 
 
 def predicted(
@@ -225,7 +228,11 @@ def predicted(
     teacher.trainable = False
     x, size = images, tuple(teacher.input_shape[1:3])
     if None not in size and size != tuple(images.shape[1:3]):
-        x = keras.layers.Resizing(*size, name="resize_for_teacher")(x)
+        # Half precision would round pixels.
+        resizing = keras.layers.Resizing(
+            *size, name="resize_for_teacher", dtype="float32"
+        )
+        x = resizing(x)
     return teacher(x, training=False)
 
 

@@ -82,7 +82,6 @@ def test_a_student_learns_and_its_teacher_does_not(title):
         outputs[:, :2].mean(1), student.predict(images, verbose=0), atol=1e-5
     )
     before = [numpy(v) for v in teacher.weights]
-    training.clear_all_gradients(trained)
     trained.compile(
         keras.optimizers.Adam(1e-2),
         training.DistillationLoss("match"),
@@ -94,6 +93,44 @@ def test_a_student_learns_and_its_teacher_does_not(title):
     assert history["loss"][-1] < 0.7 * history["loss"][0]
     for old, variable in zip(before, teacher.weights, strict=True):
         np.testing.assert_array_equal(old, numpy(variable))
+
+
+@pytest.mark.backend("torch")
+def test_gradients_of_a_step_do_not_stay_for_the_next():
+    student = realistic.fill(keras_vit.ViT(**TINY), 1)
+    # With the same paths of variables.
+    teacher = realistic.fill(keras_vit.ViT(**TINY), 2)
+    trained = training.distilled(student, teacher)
+    # Of a rate of 0, so that both steps have the same gradients.
+    trained.compile(keras.optimizers.SGD(0.0), training.DistillationLoss())
+    images = np.random.default_rng(0).uniform(0, 255, (4, 8, 8, 3))
+    found = []
+    for _ in range(2):
+        trained.train_on_batch(images.astype("float32"), np.eye(4))
+        found.append(
+            [numpy(v.value.grad).copy() for v in student.trainable_variables]
+        )
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.backend("torch")
+def test_pixels_of_a_teacher_are_not_rounded():
+    # Of another size, in float32.
+    teacher = keras_vit.ViT(**TINY | dict(input_shape=(12, 12, 3)))
+    realistic.fill(teacher, 2)
+    images = np.random.default_rng(0).uniform(0, 255, (4, 8, 8, 3))
+    images = images.astype("float32")
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        student = keras_vit.ViT(**TINY)
+        outputs = training.distilled(student, teacher).predict(images)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    resized = numpy(ops.image.resize(images, (12, 12)))
+    np.testing.assert_allclose(
+        outputs[:, 2], teacher.predict(resized, verbose=0), atol=1e-5
+    )
 
 
 @pytest.fixture(scope="module")
