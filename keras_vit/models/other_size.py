@@ -67,7 +67,7 @@ def at_size(model: ImageModel, image_size: tuple[int, int]) -> Callable:
         ValueError: If the architecture does not take images of this size.
     """
     twin = rebuild(model, (*image_size, model.image_shape[-1]))
-    of_path = {v.path: v for v in model.trainable_variables}
+    of_path = {v.path: v for v in model.weights}  # frozen ones, too
     resampling = {
         v.path: _matrix(model, twin, of_path[v.path], v)
         for v in twin.trainable_variables
@@ -81,10 +81,12 @@ def at_size(model: ImageModel, image_size: tuple[int, int]) -> Callable:
         matrix = constant(resampling[variable.path], value.dtype)
         return ops.matmul(matrix, value)
 
+    given = {v.path for v in twin.trainable_variables}
+    states = [v for v in model.non_trainable_variables if v.path not in given]
+
     # Of the twin only the graph is used: each call has the model's values.
     def call(images, training=False):
         trainable = [value_of(v) for v in twin.trainable_variables]
-        states = model.non_trainable_variables
         outputs, updated = twin.stateless_call(
             trainable, [v.value for v in states], images, training=training
         )

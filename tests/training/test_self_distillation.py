@@ -273,10 +273,18 @@ def test_a_teacher_has_the_layers_that_are_frozen():
     student = keras_vit.ViT(**distilled.TINY)
     student.get_layer("embedding").trainable = False
     settings = training.DINO(**distilled.SETTINGS)
-    model = training.SelfDistillation(student, settings)
+    model = training.SelfDistillation(student, settings, local_size=(4, 4))
     of_path = {v.path: numpy(v) for v in model.teacher.weights}
     for variable in student.weights:
         np.testing.assert_array_equal(of_path[variable.path], numpy(variable))
+    model.compile(keras.optimizers.SGD(0.1))
+    model.train_on_batch(distilled.batch(), np.zeros(distilled.B))
+    changed = [
+        v.path
+        for v in student.weights
+        if (numpy(v) != of_path[v.path]).any() and "embedding/" in v.path
+    ]
+    assert not changed
 
 
 @pytest.mark.backend("torch")
