@@ -180,6 +180,7 @@ class ScaledRates(_Optimizer):
             ScaledRates,
             "_get_current_learning_rate",
             "_apply_weight_decay",
+            "_use_weight_decay",
             "_backend_update_step",
         )
         self.factor = factor
@@ -188,6 +189,7 @@ class ScaledRates(_Optimizer):
         return super()._get_current_learning_rate() * self._share
 
     def _apply_weight_decay(self, variables):
+        variables = _decaying(self, variables)
         for share, group in self._groups(variables).items():
             self._share = self._now(share)
             try:
@@ -228,7 +230,8 @@ class ScheduledDecay(_Optimizer):
         _require(self, ScheduledDecay, "_apply_weight_decay")
 
     def _apply_weight_decay(self, variables):
-        with _weight_decay(self, self.decay(self.iterations)):
+        usual, now = self.weight_decay, self.decay(self.iterations)
+        with _weight_decay(self, lambda own: now if own == usual else own):
             super()._apply_weight_decay(variables)
 
 
@@ -244,9 +247,10 @@ class HeadDecay(_Optimizer):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        _require(self, HeadDecay, "_apply_weight_decay")
+        _require(self, HeadDecay, "_apply_weight_decay", "_use_weight_decay")
 
     def _apply_weight_decay(self, variables):
+        variables = _decaying(self, variables)
         for is_head, times in ((False, 1.0), (True, self.times)):
             group = [
                 v
@@ -254,18 +258,34 @@ class HeadDecay(_Optimizer):
                 if ("head" in v.path.split("/")[:-1]) == is_head
             ]
             if group:
-                with _weight_decay(self, self.weight_decay * times):
+                with _weight_decay(self, functools.partial(_times, times)):
                     super()._apply_weight_decay(group)
 
 
+def _times(times, decay):
+    return None if decay is None else decay * times
+
+
+def _decaying(optimizer, variables):
+    """Return the variables that decay; PyTorch fails on a group of others."""
+    return [v for v in variables if optimizer._use_weight_decay(v)]
+
+
 @contextlib.contextmanager
-def _weight_decay(optimizer, number):
-    """Give an optimizer another weight decay inside."""
-    before, optimizer.weight_decay = optimizer.weight_decay, number
+def _weight_decay(optimizer, change):
+    """Change the weight decay of an optimizer inside.
+
+    Muon has another one for the variables that AdamW updates.
+    """
+    names = ("weight_decay", "adam_weight_decay")
+    before = {k: getattr(optimizer, k) for k in names if hasattr(optimizer, k)}
     try:
+        for name, own in before.items():
+            setattr(optimizer, name, change(own))
         yield
     finally:
-        optimizer.weight_decay = before
+        for name, own in before.items():
+            setattr(optimizer, name, own)
 
 
 class MatrixOfKernel(_Optimizer):

@@ -287,7 +287,11 @@ def _optimizer(settings, schedule, trainer, backbone, total_steps):
     else:
         optimizer_class, keywords = choices.find_optimizer(settings.name)
         # AdamW takes no None.
-        arguments |= dict(weight_decay=settings.weight_decay) | keywords
+        arguments |= dict(weight_decay=settings.weight_decay)
+        if issubclass(optimizer_class, keras.optimizers.Muon):
+            # It has another one for the kernels that AdamW updates.
+            arguments |= dict(adam_weight_decay=settings.weight_decay)
+        arguments |= keywords
     optimizer_class = training.fuse_adam(optimizer_class)
     optimizer_class = training.clip_whole_gradient(optimizer_class)
     if settings.head_weight_decay:

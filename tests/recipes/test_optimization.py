@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from recipes import training_step
+from keras_vit import training
+from recipes import inputs, training_step
 
 
 def authors_rate(step, base, total, warmup, decay):
@@ -87,4 +88,38 @@ def test_steps_of_adam_are_those_of_the_paper(make_config):
     for name, value in values.items():
         np.testing.assert_allclose(
             keras.ops.convert_to_numpy(getattr(layer, name)), value, rtol=2e-5
+        )
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("name", ["sgd", "Muon(exclude_layers=['head'])"])
+def test_kernels_decay_by_step_and_layer(make_config, name):
+    # Of the last norm nothing decays, and Muon leaves some kernels to AdamW.
+    config = make_config(
+        optimizer=name,
+        base_lr=0.1,
+        weight_decay=0.2,
+        layer_decay=0.5,
+        total_steps=10,
+        warmup_steps=0,
+    )
+    config.optim.head_weight_decay, config.optim.final_weight_decay = 0.6, 0.4
+    info = inputs.DatasetInfo(
+        image_size=(8, 8), channels=1, class_names=("a", "b"), train_images=9
+    )
+    built = training_step.build(config, info)
+    factor = training.depth_factor(built.model, 0.5)
+    variables = built.trainer.trainable_variables
+    for variable in variables:
+        variable.assign(keras.ops.ones(variable.shape))
+    optimizer = built.trainer.optimizer
+    optimizer.apply([keras.ops.zeros(v.shape) for v in variables], variables)
+    for variable in variables:
+        decay = 0.0
+        if variable.name == "kernel":
+            decay = 0.6 if variable.path == "head/kernel" else 0.2
+        expected = 1 - 0.1 * factor(variable.path) * decay
+        found = keras.ops.convert_to_numpy(variable)
+        np.testing.assert_allclose(
+            found, expected, rtol=1e-4, err_msg=variable.path
         )
