@@ -26,6 +26,7 @@ def test_without_arguments_the_config_is_that_of_the_digits():
     ("flag", "flip"),
     [
         ("data.dataset=photos", True),
+        ("data.dataset=moving_digits", False),
         ("model.name=MLPMixer", False),
         ("model.weights=a", False),
     ],
