@@ -16,6 +16,7 @@ import numpy as np
 
 from keras_vit import distribution, training
 from keras_vit._paths import digest
+from keras_vit.data import order
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.training.by_step import by_step
 from keras_vit.training.distillation import (
@@ -45,8 +46,14 @@ def stored(
     Raises:
         ValueError: If the folder has the predictions of other batches or of
             another teacher, or misses some and several processes run, or
-            another run writes them.
+            another run writes them; or several processes read a stream.
     """
+    if devices.num_processes > 1 and images.train.stream is not None:
+        raise ValueError(
+            "`distill.predictions` must be '' for several processes that read "
+            "TFRecords or TFDS, each of which draws batches of its own. "
+            f"Received: distill.predictions={config.distill.predictions!r}"
+        )
     folder = pathlib.Path(config.distill.predictions).expanduser()
     _refuse_others(folder, config, images)
     train, evaluation = batches
@@ -67,7 +74,13 @@ def stored(
             _write_missing(config, images, batches, folder, shape, counts)
         # The student is that of a run which only reads.
         keras.utils.set_random_seed(config.seed)
-    return method.wrapped(config, images, _with_stored, folder=folder)
+    return method.wrapped(
+        config,
+        images,
+        _with_stored,
+        folder=folder,
+        num_evaluated=images.evaluation.num_examples,
+    )
 
 
 def _write_missing(config, images, batches, folder, shape, counts):
@@ -169,23 +182,33 @@ def _with_stored(
     images,
     *,
     folder,
+    num_evaluated,
     start_step=None,
     shard_index=0,
     num_shards=1,
     num_replicas=1,
 ):
-    """Add the predictions to batches; without a step, of evaluation."""
+    """Add the predictions to batches; without a step, of evaluation.
+
+    In training a process reads a part of each batch, in evaluation a range of
+    the examples.
+    """
     tf = tensorflow()
-    path = folder / ("evaluation" if start_step is None else "train")
+    is_train = start_step is not None
+    path = folder / ("train" if is_train else "evaluation")
 
     def add(step, batch):
         size, classes = batch["labels"].shape
-        shape = (size * num_shards, classes)
+        shard = order.Shard(size * num_shards, shard_index, num_shards)
+        first, stride = shard_index * size, shard.batch_size
+        if not is_train:
+            first, stride = shard.range_of(num_evaluated)[0], size
 
         def read(step):
-            rows = np.memmap(path, DTYPE, "r").reshape(-1, *shape)
-            rows = rows[step, shard_index * size : (shard_index + 1) * size]
-            return rows.astype("float32")
+            rows = np.memmap(path, DTYPE, "r").reshape(-1, classes)
+            rows = rows[first + step * stride :][:size].astype("float32")
+            # Padding of evaluation may lie beyond the end.
+            return np.pad(rows, [(0, size - len(rows)), (0, 0)])
 
         found = tf.numpy_function(read, [step], "float32")
         found = tf.ensure_shape(found, (size, classes))

@@ -114,7 +114,8 @@ class OwnMixUp(keras.layers.MixUp):
         "MixUp(alpha=1.0)",
         "CutMix(factor=1.0)",
         pytest.param(
-            f"{__name__}:OwnMixUp(alpha=1.0)", marks=pytest.mark.backend("torch")
+            f"{__name__}:OwnMixUp(alpha=1.0)",
+            marks=pytest.mark.backend("torch"),
         ),
     ],
 )

@@ -167,7 +167,7 @@ def test_stored_predictions_are_written_once(tmp_path, monkeypatch):
         config, images.info, images.train, images.evaluation
     )
     devices = fitting.set_up(config)
-    _, (train, _) = distill.prepare(config, devices, images, batches)
+    _, (train, evaluated) = distill.prepare(config, devices, images, batches)
     first, second = train(0).take(2).as_numpy_iterator()
     (resumed,) = train(1).take(1).as_numpy_iterator()
     for name in ("images", "teacher"):
@@ -177,6 +177,18 @@ def test_stored_predictions_are_written_once(tmp_path, monkeypatch):
     theirs = teacher.predict(first["images"]["images"], verbose=0)
     stored = first["images"]["teacher"]  # in float16
     np.testing.assert_allclose(stored, theirs, rtol=1e-3, atol=1e-3)
+    # Several processes evaluate a range of the images each.
+    for batch in (*evaluated(0, 2), *evaluated(1, 2)):
+        counted = np.asarray(batch["weights"]) > 0
+        pixels = np.asarray(batch["images"]["images"])[counted]
+        found = np.asarray(batch["images"]["teacher"])[counted]
+        theirs = teacher.predict(pixels, verbose=0)
+        np.testing.assert_allclose(found, theirs, rtol=1e-3, atol=1e-3)
+    several = dataclasses.replace(devices, num_processes=2)
+    source = dataclasses.replace(images.train, images=None, stream=print)
+    streams = dataclasses.replace(images, train=source)
+    with pytest.raises(ValueError, match="several processes that read"):
+        distill.prepare(config, several, streams, batches)
     config.distill.probabilities = True  # of logits, which are stored
     with pytest.raises(ValueError, match="which differs in probabilities"):
         distill.prepare(config, devices, images, batches)
