@@ -124,8 +124,8 @@ class SelfDistillation(keras.Model):
         settings: DINO,
         local_size: tuple[int, int] | None = None,
     ):
-        # Of the global policy, by which Keras scales the loss of float16; pixels
-        # stay as they are.
+        # Of the global policy, by which Keras scales the loss of float16; its
+        # inputs are not cast.
         super().__init__(name=model.name, autocast=False)
         _check(model)
         self.settings = settings
