@@ -107,6 +107,14 @@ def _write_towers(model, path, format, allow_differences):
             "`format` must be 'huggingface' of a model with two towers. "
             f"Received: format={format!r}"
         )
+    projects_images = image.file_family != "clip" or image.metadata["classes"]
+    if metadata["embedding_size"] is None or not projects_images:
+        tower = "text" if projects_images else "image"
+        raise ValueError(
+            f"`model` must have a projection after its {tower} tower, as files "
+            "of other libraries have. Received: one without. Save it with "
+            "`model.save('model.keras')`"
+        )
     arrays, target, metadata_ = arrays_of(
         _values(image),
         image.file_family,

@@ -221,6 +221,27 @@ def test_a_text_of_any_tokenizer_is_read_to_its_end():
 
 
 @pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    ("embedding_size", "more", "logit_bias", "message"),
+    [
+        (8, {}, None, "projection after its image tower"),
+        (12, dict(pooling="last"), None, "no place for pooling='last'"),
+        (12, {}, -3.0, "no place for logit_bias"),
+    ],
+)
+def test_what_files_of_clip_have_no_place_for_is_refused(
+    embedding_size, more, logit_bias, message, tmp_path
+):
+    text = keras_vit.text.text_tower(
+        "clip", **TEXT, embedding_size=embedding_size, **more
+    )
+    image = keras_vit.CLIP(**VIT, input_shape=(16, 16, 3), include_top=False)
+    model = keras_vit.two_towers(image, text, logit_bias=logit_bias)
+    with pytest.raises(ValueError, match=message):
+        keras_vit.save_checkpoint(model, tmp_path / "a", format="huggingface")
+
+
+@pytest.mark.backend("torch")
 def test_towers_that_do_not_meet_are_refused():
     text = keras_vit.text.text_tower("clip", **TEXT, embedding_size=12)
     image = keras_vit.ViT(**VIT, input_shape=(16, 16, 3), include_top=False)
