@@ -256,9 +256,7 @@ def dinov2_refused(metadata: dict) -> dict:
 
 def neck_refused(metadata: dict) -> dict:
     """Return description -> whether no file with this neck has a place."""
-    height, width = metadata["image_size"]
-    return {
-        "images that are not square": height != width,
+    return heads.not_square(metadata) | {
         "maps of fewer than four blocks": len(set(metadata["blocks"])) < 4,
     }
 

@@ -158,9 +158,7 @@ def _read_head(arrays, found):
 
 
 def _refused(metadata):
-    height, width = metadata["image_size"]
-    return {
-        "images that are not square": height != width,
+    return heads.not_square(metadata) | {
         "no registers": not metadata.get("num_registers"),
     }
 

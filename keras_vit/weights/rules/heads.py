@@ -139,6 +139,12 @@ def _backbone_refused(metadata, fields, fixed):
     }
 
 
+def not_square(metadata: dict) -> dict:
+    """Return description -> whether images have unequal sides."""
+    height, width = metadata["image_size"]
+    return {"images that are not square": height != width}
+
+
 def refuse(config: dict, **expected) -> None:
     """Refuse a config whose values are not those that are supported.
 

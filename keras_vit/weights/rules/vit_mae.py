@@ -64,7 +64,7 @@ def _config_of(metadata):
 
 def _refused(metadata):
     target, pooling = metadata["target"], metadata["pooling"]
-    return {
+    return heads.not_square(metadata) | {
         f"target={target!r}": target not in ("pixels", "patch"),
         f"pooling={pooling!r}": pooling not in ("token", "gap"),
     }
