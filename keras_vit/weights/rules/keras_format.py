@@ -79,7 +79,9 @@ def _registered(activation):
     """
     if not isinstance(activation, dict):
         return activation
-    name = str(activation.get("config"))
+    name = activation.get("config")
+    if not isinstance(name, str):  # a layer
+        name = str(activation.get("class_name"))
     return keras.saving.get_registered_object(name) or name
 
 
