@@ -190,6 +190,7 @@ class NaFlexModel(graph.Model):
             classes=None,
             image_size=(grid[0] * patch[0], grid[1] * patch[1]),
             grid=grid,
+            max_patches=self.max_patches,
             channels=embedding.channels,
             pixel_mean=self._metadata.pixel_mean,
             pixel_std=self._metadata.pixel_std,

@@ -125,11 +125,14 @@ def _naflex_tower(source, changes):
     names = {field.name for field in dataclasses.fields(SigLIPConfig)}
     config = SigLIPConfig(**{n: found[n] for n in names & set(found)})
     halves = (127.5,) * found["channels"]
+    max_patches = changes.get("max_patches")
+    if max_patches is None:
+        max_patches = found.get("max_patches")
     with policy(changes.get("dtype")):
         model = naflex_tower(
             config,
             found["grid"],
-            max_patches=changes.get("max_patches"),
+            max_patches=max_patches,
             channels=found["channels"],
             pixel_mean=found.get("pixel_mean", halves),
             pixel_std=found.get("pixel_std", halves),

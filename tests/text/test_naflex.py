@@ -63,3 +63,14 @@ def test_images_of_one_shape_are_those_of_a_siglip():
     found = numpy(alone(alone.patches([image])))
     expected = numpy(fixed.image_tower(image[None]))
     near(found, expected)
+
+
+@pytest.mark.backend("torch")
+def test_the_most_patches_are_those_of_the_file(tmp_path):
+    model = keras_vit.from_pretrained(FOLDER, max_patches=9)
+    keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
+    again = keras_vit.from_pretrained(tmp_path)
+    assert again.image_tower.max_patches == 9
+    near(again.encode_images(IMAGES), model.encode_images(IMAGES))
+    changed = keras_vit.from_pretrained(tmp_path, max_patches=4)
+    assert changed.image_tower.max_patches == 4

@@ -7,7 +7,7 @@ whose patches are projected by a dense layer.
 import dataclasses
 import math
 
-from keras_vit.weights.rules import siglip, table
+from keras_vit.weights.rules import configs, siglip, table
 
 TITLE = "SigLIP 2 (NaFlex)"
 MODEL_TYPES = ("siglip2", "siglip2_vision_model")
@@ -31,7 +31,9 @@ def _settings(config):
     side = math.isqrt(number)
     if side**2 == number:  # the library takes the table for a square
         found["grid"] = (side, side)
-    return found
+    processor = configs.section(config, "preprocessor")
+    most = configs.integer(processor, "max_num_patches")
+    return found | configs.known(max_patches=most)
 
 
 def _flatten(arrays, metadata):
@@ -73,7 +75,7 @@ def _config_of(metadata):
         processor |= dict(
             image_processor_type="Siglip2ImageProcessor",
             patch_size=config["patch_size"],
-            max_num_patches=rows * columns,
+            max_num_patches=metadata.get("max_patches", rows * columns),
         )
         config["preprocessor"] = processor
     return config
