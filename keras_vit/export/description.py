@@ -48,7 +48,7 @@ def describe(model: keras.Model) -> dict:
             mean=_plain(inner.pixel_mean), std=_plain(inner.pixel_std)
         )
     fields = common | dict(
-        input=size | pixels | dict(resize="bilinear to this size, no crop"),
+        input=size | pixels | dict(resize=_resize(inner)),
         outputs=savedmodel.activation_of(model),
     )
     if model is inner and inner.head is None:
@@ -89,6 +89,14 @@ def as_files(fields: dict) -> dict[str, str]:
             )
         files["labels.txt"] = "".join(f"{name}\n" for name in names)
     return files
+
+
+def _resize(model):
+    """Return how images come to the size of the input."""
+    way = "bilinear to this size, no crop"
+    if isinstance(model, TaskModel) and model.options.get("pads"):
+        return f"padded with 0 below or on the right to a square, then {way}"
+    return way
 
 
 def _plain(value):

@@ -45,8 +45,15 @@ def plan(
     """Return the arguments of `TaskAnswers` that an export was given.
 
     Raises:
-        ValueError: If the task has no such option, or it is invalid.
+        ValueError: If the task has no such option, or it is invalid, or the
+            model is an OWL-ViT or OWLv2.
     """
+    if "pads" in model.options:
+        raise ValueError(
+            "`model` must be none of OWL-ViT or OWLv2: a SavedModel neither "
+            "pads images nor compares boxes with queries. Received: "
+            f"{model.name!r}. Write it as .keras, or with `export_onnx`"
+        )
     if activation is not None:
         raise ValueError(
             "`activation` must be None for a model with a head. Received: "

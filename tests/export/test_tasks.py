@@ -10,7 +10,12 @@ import realistic
 
 import keras_vit
 from keras_vit import data
-from keras_vit.export import limits, task_maps, task_signatures
+from keras_vit.export import (
+    description,
+    limits,
+    task_maps,
+    task_signatures,
+)
 
 sys.path.insert(0, os.path.dirname(__file__))
 import images  # noqa: E402
@@ -230,3 +235,12 @@ def test_options_that_an_answer_cannot_have_are_refused():
     for options in (dict(most=5), dict(class_scores=True), dict(padded=True)):
         with pytest.raises(ValueError, match="`interpret` must have options"):
             task_signatures.plan(model, None, None, options)
+
+
+def test_detectors_of_words_are_refused_and_described():
+    model = make("owl", embedding_size=8)
+    detector = keras_vit.heads.with_queries(model, np.ones((2, 8)), ["a", "b"])
+    with pytest.raises(ValueError, match="none of OWL-ViT or OWLv2"):
+        task_signatures.plan(detector, None, None, {})
+    resize = description.describe(detector)["input"]["resize"]
+    assert resize.startswith("padded with 0 below or on the right to a square")
