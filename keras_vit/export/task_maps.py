@@ -189,8 +189,10 @@ def _kept(kept, scores, labels, masks, input_size):
     Without any, a maximum over queries would have no value.
     """
     tf = tensorflow()
-    masks = tf.image.resize(tf.boolean_mask(masks, kept, axis=2), input_size)
+    masks = tf.boolean_mask(masks, kept, axis=2)
+    # Before the resizing, which refuses images without a channel.
     masks = tf.pad(masks, [[0, 0], [0, 0], [0, 1]], constant_values=-1e9)
+    masks = tf.image.resize(masks, input_size)
     scores, labels = (
         tf.pad(tf.boolean_mask(x, kept), [[0, 1]]) for x in (scores, labels)
     )

@@ -184,6 +184,16 @@ def test_segments_are_a_png_of_numbers(kind, options):
         )
 
 
+@pytest.mark.parametrize("kind", ["panoptic", "instance"])
+def test_an_image_without_segments_is_answered(kind):
+    model = make("eomt", class_names=NAMES, num_queries=4, num_blocks=1)
+    for found, expected in answered(model, kind=kind, threshold=1.0):
+        assert not expected["segments_info"]
+        assert not tf.io.decode_png(found["mask_bytes"]).numpy().any()
+        assert found["indices"].tolist() == [-1] * 4
+        assert not found["scores"].any()
+
+
 def test_depth_is_a_png_of_16_bits_between_two_numbers():
     sizes = dict(fusion_size=8, neck_sizes=(8,) * 4, head_size=8)
     model = make("depth_anything", num_layers=4, **sizes)
