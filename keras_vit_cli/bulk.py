@@ -75,7 +75,7 @@ def run(options) -> int:
             "--top_k needs a classifier, without --embed. Received: "
             f"--top_k={options.top_k} for {job.model!r}"
         )
-    _start(job)
+    _start(job, options.images)
     with library.Pipeline(
         options=beam.options(shlex.split(options.beam))
     ) as pipeline:
@@ -175,11 +175,13 @@ def _embed(images, job):
         embeddings.append(found.embeddings)
         for path, why in found.skipped.items():
             failures[local[path]] = why.replace(path, local[path])
+    settings = json.loads(_read(job.file("job.json")))
     embedded = evaluation.ImageIndex(
         paths=tuple(paths),
         embeddings=np.concatenate(embeddings),
         model=job.model,
         skipped=failures,
+        model_sha256=settings["model_sha256"] or "",
     )
     with tempfile.TemporaryDirectory() as folder:
         embedded.save(os.path.join(folder, "index.npz"))
@@ -292,26 +294,39 @@ def _listed(place, shards):
             yield zlib.crc32(path) % shards, path
 
 
-def _start(job):
+def _start(job, images):
     """Make the folder, or check that its job is the same."""
     asked = dataclasses.asdict(job)
     del asked["output"], asked["batch_size"]
     # Where the model is a file of this machine; it may have been replaced.
     asked["model_sha256"] = digest(job.model)
+    asked["images"] = sorted({name.rstrip("/") or name for name in images})
+    before = None
     file = job.file("job.json")
     if _files().exists(file):
         before = json.loads(_read(file))
-        # Earlier versions wrote no digest.
-        if asked != {"model_sha256": asked["model_sha256"]} | before:
-            raise ValueError(
-                "OUTPUT must be empty, or of the same job. Received: "
-                f"{job.output!r}, which has answers of {before}; asked for "
-                f"is {asked}"
-            )
-    else:
-        if not _files().exists(job.output):
-            _files().mkdirs(job.output)
+        _check_same(before, asked, job.output)
+    elif not _files().exists(job.output):
+        _files().mkdirs(job.output)
+    if before != asked:
         _write(file, json.dumps(asked).encode())
+
+
+def _check_same(before, asked, output):
+    """Refuse another job than that of an output.
+
+    Images may be added. Without those of before, shards would be written again
+    that have answers for them.
+    """
+    # Earlier versions wrote neither a digest nor the images.
+    known = {name: before.get(name, asked[name]) for name in asked}
+    has_all = set(known["images"]) <= set(asked["images"])
+    if not has_all or known != asked | dict(images=known["images"]):
+        raise ValueError(
+            "OUTPUT must be empty, or of the same job, with the same images or "
+            f"more. Received: {output!r}, which has answers of {before}; asked "
+            f"for is {asked}"
+        )
 
 
 def _read(path):

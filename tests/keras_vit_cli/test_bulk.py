@@ -139,6 +139,11 @@ def test_embeddings_are_indices_of_images(folder, tmp_path, capsys):
     )
     assert run(*words) == 1
     assert "of which 3 were complete" in capsys.readouterr().out
+    # By another model of this name the embeddings are not searched.
+    test_two_towers.make(logit_scale=1.0).save(tmp_path / "towers.keras")
+    search = ["search", str(output / "00000-of-00003.npz"), str(paths[0])]
+    assert keras_vit_cli.main(search) == 2
+    assert "which has another content" in capsys.readouterr().err
 
 
 def test_heads_answer_as_predict_does(folder, tmp_path, capsys):
@@ -203,6 +208,20 @@ def test_what_is_there_is_no_pattern(model, tmp_path):
     assert run(model, *words, "--shards=2") == 0
     found = [line["image"] for line in lines_of(tmp_path / "out [1]")]
     assert sorted(found) == sorted(map(str, images))
+
+
+def test_answers_for_other_images_are_kept(model, tmp_path, capsys):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / name / "a.png")
+    one, two, out = (tmp_path / name for name in ("one", "two", "out"))
+    assert run(model, one, out, "--shards=1") == 0
+    assert run(model, two, out, "--shards=1") == 2
+    assert "with the same images or more" in capsys.readouterr().err
+    assert [x["image"] for x in lines_of(out)] == [str(one / "a.png")]
+    assert run(model, two, f"{one}/", out, "--shards=1") == 0
+    assert len(lines_of(out)) == 2
+    assert run(model, one, out, "--shards=1") == 2
 
 
 @pytest.mark.parametrize(
