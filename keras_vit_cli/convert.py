@@ -21,8 +21,11 @@ def run(flags) -> int:
     if flags.num_heads:
         _check_heads(source.metadata, flags.num_heads)
         source = checkpoint.with_metadata(source, num_heads=flags.num_heads)
-    if flags.format == "keras_vit":
-        _save_model(path, source, flags)
+    has_texts = checkpoint.open_text(source) is not None
+    if flags.format == "keras_vit" or (
+        has_texts and flags.format == "huggingface"
+    ):
+        _save_model(path, flags)
     elif source.metadata.get("num_heads", 1):
         save.convert(
             source, flags.destination, flags.format, flags.allow_differences
@@ -33,6 +36,8 @@ def run(flags) -> int:
             "--num_heads."
         )
     _print(path, source, flags)
+    if has_texts and flags.format not in ("keras_vit", "huggingface"):
+        print("  the text tower left out")
     return 0
 
 
@@ -47,9 +52,10 @@ def _check_heads(metadata, heads):
         )
 
 
-def _save_model(path, source, flags):
-    """Write a checkpoint as a .keras file."""
-    if not flags.destination.endswith(".keras"):
+def _save_model(path, flags):
+    """Write all of a checkpoint: also its head, decoder or text tower."""
+    is_keras = flags.format == "keras_vit"
+    if is_keras and not flags.destination.endswith(".keras"):
         raise ValueError(
             "DST must end in .keras for --format keras_vit. Received: "
             f"{flags.destination!r}"
@@ -57,11 +63,14 @@ def _save_model(path, source, flags):
     names = ("num_heads", "position_grid", "pixel_mean", "pixel_std")
     given = {name: getattr(flags, name) for name in names}
     model = keras_vit.from_pretrained(
-        path,
-        include_top=source.metadata["classes"] is not None,
-        **{key: value for key, value in given.items() if value},
+        path, **{key: value for key, value in given.items() if value}
     )
-    model.save(flags.destination)
+    if is_keras:
+        model.save(flags.destination)
+    else:
+        keras_vit.save_checkpoint(
+            model, flags.destination, flags.format, flags.allow_differences
+        )
 
 
 def _print(path, source, flags):
@@ -72,8 +81,8 @@ def _print(path, source, flags):
         width=metadata.get("hidden_size"),
         patch=_by(metadata.get("patch_size")),
         grid=_by(metadata.get("grid")),
-        classes=metadata["classes"] or "no head",
-        pre_logits=metadata["representation_size"] or "none",
+        classes=metadata.get("classes") or "no head",
+        pre_logits=metadata.get("representation_size") or "none",
     )
     if "gelu_approximate" in metadata:
         summary["GELU"] = "tanh" if metadata["gelu_approximate"] else "exact"
@@ -82,8 +91,8 @@ def _print(path, source, flags):
     print(f"  {', '.join(words)}")
     if metadata.get("resnet_depths") is not None:
         print(f"  ResNet stem of {metadata['resnet_depths']} units")
-    if flags.format == "keras_vit" and metadata["representation_size"]:
-        left_out = metadata["classes"] is None
+    if flags.format == "keras_vit" and metadata.get("representation_size"):
+        left_out = metadata.get("classes") is None
         print("  pre_logits left out" if left_out else "  pre_logits kept")
     print(f"wrote {flags.destination}: {flags.format}")
 

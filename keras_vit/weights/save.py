@@ -216,7 +216,8 @@ def arrays_of(values, family, metadata, format, allow_differences=False):
             "no library has a place. Received: a model of "
             "keras_vit.zero_shot. Save it with `model.save('model.keras')`"
         )
-    target, metadata = known[format], _complete(metadata)
+    unstated = getattr(FAMILIES[family], "UNSTATED", {})
+    target, metadata = known[format], _complete(unstated | metadata)
     refused = target.refused(metadata, format)
     if refused:
         raise ValueError(

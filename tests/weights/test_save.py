@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 from functional import arrays_of
@@ -11,6 +12,8 @@ from keras import ops
 import keras_vit
 import keras_vit_cli
 from keras_vit.weights import checkpoint, save
+from tests.drawn_folders import drawn
+from tests.modern_cases import open_case
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -18,6 +21,7 @@ GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 FILES = sorted(GOLDENS.glob("[hv]*.ckpt*.npz"))
 TOKEN = GOLDENS / "vit_token.ckpt.npz"
 GAP = GOLDENS / "vit_gap.ckpt.npz"
+FILE = "model.safetensors"
 
 
 def same(found, expected):
@@ -25,6 +29,10 @@ def same(found, expected):
     for name, array in expected.items():
         assert found[name].dtype == array.dtype
         np.testing.assert_array_equal(found[name], array)
+
+
+def tensors_of(path):
+    return pytest.importorskip("safetensors.numpy").load_file(path)
 
 
 def renamed(arrays, scheme):
@@ -177,8 +185,6 @@ class TestRefusals:
         assert list(tmp_path.iterdir()) == []
 
     def test_no_vit(self, tmp_path):
-        import keras
-
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
         with pytest.raises(ValueError, match="must be a model of keras_vit"):
             keras_vit.save_checkpoint(model, tmp_path / "a.npz")
@@ -197,14 +203,63 @@ class TestConvert:
         same(arrays_of(back), arrays_of(TOKEN))
 
     def test_to_keras(self, tmp_path):
-        import keras
-
         path = tmp_path / "a.keras"
         arguments = [str(TOKEN), str(path), "--format", "keras_vit"]
         assert keras_vit_cli.main(["convert", *arguments]) == 0
         model = keras.models.load_model(path)
         keras_vit.save_checkpoint(model, tmp_path / "a.npz")
         same(arrays_of(tmp_path / "a.npz"), arrays_of(TOKEN))
+
+    @pytest.mark.parametrize("name", ["clip", "siglip2", "owlv2"])
+    def test_the_text_tower_is_kept(self, name, tmp_path):
+        folder = drawn("towers") / name
+        arguments = [str(folder), str(tmp_path / "a"), "--format=huggingface"]
+        assert keras_vit_cli.main(["convert", *arguments]) == 0
+        same(*(tensors_of(x / FILE) for x in (tmp_path / "a", folder)))
+        arguments = [str(folder), str(tmp_path / "a.keras")]
+        arguments.append("--format=keras_vit")
+        assert keras_vit_cli.main(["convert", *arguments]) == 0
+        model = keras.models.load_model(tmp_path / "a.keras")
+        assert isinstance(model, keras_vit.text.TwoTowers)
+
+    def test_a_text_tower_that_a_format_lacks_is_named(self, tmp_path, capsys):
+        arguments = [str(drawn("towers") / "clip"), str(tmp_path / "a")]
+        arguments.append("--format=timm")
+        assert keras_vit_cli.main(["convert", *arguments]) == 0
+        assert "the text tower left out" in capsys.readouterr().out
+
+    def test_a_text_tower_alone(self, tmp_path):
+        folder = drawn("towers") / "clip"
+        text = keras_vit.from_pretrained(folder, towers="text")
+        keras_vit.save_checkpoint(text, tmp_path / "a", "huggingface")
+        arguments = [str(tmp_path / "a"), str(tmp_path / "b")]
+        arguments.append("--format=huggingface")
+        assert keras_vit_cli.main(["convert", *arguments]) == 0
+        same(*(tensors_of(tmp_path / x / FILE) for x in "ab"))
+
+    def test_a_head_is_kept(self, tmp_path):
+        arguments = [str(drawn("tasks") / "yolos"), str(tmp_path / "a.keras")]
+        arguments.append("--format=keras_vit")
+        assert keras_vit_cli.main(["convert", *arguments]) == 0
+        model = keras.models.load_model(tmp_path / "a.keras")
+        assert model.task == "detection"
+
+    @pytest.mark.parametrize(
+        "name", ["hf_beit", "hf_dinov2", "timm_dinov3", "eomt_dinov3"]
+    )
+    def test_what_files_do_not_state(self, name, tmp_path):
+        folder, file_format = drawn("tasks") / name, name.partition("_")[0]
+        if file_format != "eomt":
+            folder = tmp_path / name
+            open_case(name, folder)
+        file_format = "timm" if file_format == "timm" else "huggingface"
+        arguments = [str(folder), str(tmp_path / "a"), "--format", file_format]
+        assert keras_vit_cli.main(["convert", *arguments]) == 0
+        model = keras_vit.from_pretrained(folder)
+        keras_vit.save_checkpoint(model, tmp_path / "b", file_format)
+        for file in (FILE, "config.json"):
+            a, b = ((tmp_path / x / file).read_bytes() for x in "ab")
+            assert a == b
 
     @pytest.mark.parametrize("heads", ["4", "0"])
     def test_other_heads_than_those_of_the_file_are_refused(

@@ -37,6 +37,8 @@ _KINDS = dict(beit=transformers.defaults(1e-12, image_size=224))
 RESIZES = formats.RESIZES | {
     r"encoderblock_\d+/.*/relative_bias": table.fit_distances
 }
+# Of files of transformers, which do not state it.
+UNSTATED = dict(post_norm=False)
 
 
 def _timm_settings(config):

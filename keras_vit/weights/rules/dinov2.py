@@ -12,6 +12,8 @@ from keras_vit.weights.rules.encoder import formats, timm, transformers
 TITLE = "DINOv2 or ViT with registers"
 grid = patches.grid
 RESIZES = formats.RESIZES
+# Of files of transformers, which do not state it.
+UNSTATED = dict(post_norm=False)
 _FIELDS = (
     *("class_token", "num_registers", "position_prefix", "activation"),
     *("layer_scale", "qkv_bias", "parallel", "pre_norm", "patch_bias"),

@@ -13,6 +13,14 @@ from keras_vit.weights.rules.encoder import formats, rotary, timm, transformers
 TITLE = "DINOv3 or ViT with rotary positions"
 grid = patches.grid
 RESIZES = formats.RESIZES
+# Properties of models whose files do not state them.
+UNSTATED: dict = dict(
+    position_prefix=0,
+    num_full_blocks=0,
+    rotary_reference=None,
+    rotary_offset=0.0,
+    rotary_order="ij",
+)
 _FIELDS = (
     *("class_token", "num_registers", "positions", "position_prefix"),
     *("activation", "qkv_bias", "layer_scale", "rotary", "norm"),

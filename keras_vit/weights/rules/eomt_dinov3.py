@@ -7,6 +7,8 @@ TITLE = "EoMT on DINOv3"
 MODEL_TYPES = ("eomt_dinov3",)
 grid = patches.grid
 RESIZES = formats.RESIZES
+# Of its files, which do not state it.
+UNSTATED = dict(position_prefix=0)
 _DEFAULTS = transformers.defaults(
     1e-6, heads=16, rope_theta=100.0, image_size=640
 )
