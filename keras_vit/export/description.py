@@ -2,7 +2,8 @@
 
 - `class_names`: names by index, if the model has them
 - `input`: height, width, channels, for a video also frames; how images are
-  resized; and the pixels that the model takes. Of a text tower `ids` and
+  resized; and the pixels that the model takes, whose `range` is null where a
+  layer before a model of this package scales them. Of a text tower `ids` and
   `vocabulary`, the numbers of tokens of a text and in all
 - `outputs`: the activation that gives probabilities: "softmax", "sigmoid" or
   "none", also of features
@@ -14,6 +15,7 @@
 import json
 
 import keras
+import numpy as np
 
 from keras_vit.export import savedmodel
 from keras_vit.heads import TaskModel
@@ -42,7 +44,9 @@ def describe(model: keras.Model) -> dict:
     pixels = dict(
         pixels="RGB" if channels == 3 else "as trained", range=[0, 255]
     )
-    if not inner.includes_preprocessing:
+    if _scales_before(model, inner):
+        pixels["range"] = None
+    elif not inner.includes_preprocessing:
         # None if unknown.
         pixels |= dict(
             mean=_plain(inner.pixel_mean), std=_plain(inner.pixel_std)
@@ -89,6 +93,17 @@ def as_files(fields: dict) -> dict[str, str]:
             )
         files["labels.txt"] = "".join(f"{name}\n" for name in names)
     return files
+
+
+def _scales_before(model, inner):
+    """Return whether an outer model scales pixels that reach the inner one."""
+    if inner is model or inner.input is getattr(model, "input", None):
+        return False
+    grey = np.full((1, *model.input_shape[1:]), 100.0, "float32")
+    with inner.watched() as seen:
+        model(grey, training=False)
+    found = [keras.ops.convert_to_numpy(pixels) for pixels, _ in seen]
+    return not all(np.allclose(pixels, 100.0) for pixels in found)
 
 
 def _resize(model):

@@ -259,6 +259,16 @@ def test_scaling_outside_of_the_model_is_described():
     assert "class_names" not in fields
 
 
+def test_scaling_before_a_model_is_not_described_as_left_to_do():
+    inner = make_model(include_preprocessing=False)
+    flips = [keras.Input(inner.input_shape[1:]), keras.layers.RandomFlip()]
+    scaled = keras.Sequential([*flips, keras.layers.Rescaling(1 / 255), inner])
+    found = description.describe(scaled)["input"]
+    assert found["range"] is None and "mean" not in found
+    found = description.describe(keras.Sequential([*flips, inner]))["input"]
+    assert found["range"] == [0, 255] and "mean" in found
+
+
 @pytest.mark.thorough("torch")
 def test_onnx_keeps_8_bit_kernels(tmp_path):
     needs("onnx")
