@@ -41,7 +41,7 @@ def describe(model: keras.Model) -> dict:
     size = dict(height=height, width=width, channels=channels)
     if frames:
         size |= dict(frames=frames[0])
-    pixels = dict(
+    pixels: dict = dict(
         pixels="RGB" if channels == 3 else "as trained", range=[0, 255]
     )
     if _scales_before(model, inner):
