@@ -278,12 +278,13 @@ def size_of(
     return rows * patch_size[0], columns * patch_size[1]
 
 
+@checked
 def naflex_tower(
     config: SigLIPConfig,
     grid_size: tuple[int, int],
     *,
-    max_patches: int | None = None,
-    channels: int = 3,
+    max_patches: Count | None = None,
+    channels: Count = 3,
     pixel_mean: float | Sequence[float] = 127.5,
     pixel_std: float | Sequence[float] = 127.5,
     provenance: str | None = None,

@@ -74,3 +74,5 @@ def test_the_most_patches_are_those_of_the_file(tmp_path):
     near(again.encode_images(IMAGES), model.encode_images(IMAGES))
     changed = keras_vit.from_pretrained(tmp_path, max_patches=4)
     assert changed.image_tower.max_patches == 4
+    with pytest.raises(ValueError, match="`max_patches`"):
+        keras_vit.from_pretrained(tmp_path, max_patches=0)
