@@ -7,7 +7,7 @@ import sys
 import keras
 
 from keras_vit._paths import digest
-from keras_vit.evaluation import index_images
+from keras_vit.evaluation import ImageIndex, index_images
 from keras_vit.text import NaFlexModel, TwoTowers, WordDetector
 from keras_vit_cli import predict
 
@@ -20,6 +20,8 @@ def run(options) -> int:
             "INDEX must be a file .npz in an existing folder. Received: "
             f"{options.index!r}"
         )
+    if os.path.exists(options.index):  # no other file is replaced
+        ImageIndex.load(options.index)
     paths = predict.find(options.images)
     name = options.model
     if os.path.exists(name):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,6 +15,8 @@ from keras_vit.data import decode
 
 # Similarities that are in memory at once, 64 MB.
 _AT_ONCE = 16_000_000
+# What reading another file, or a damaged one, raises.
+_DAMAGES = (AttributeError, KeyError, OSError, EOFError, ValueError)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,6 +58,8 @@ class ImageIndex:
         """
         require_file(path)
         try:
+            if not zipfile.is_zipfile(path):
+                raise ValueError("not a complete file .npz")
             with np.load(path, allow_pickle=False) as found:
                 index = cls(
                     paths=tuple(found["paths"].tolist()),
@@ -64,7 +69,7 @@ class ImageIndex:
                     # Earlier versions wrote none.
                     model_sha256=str(found.get("model_sha256", "")),
                 )
-        except (AttributeError, KeyError, OSError, EOFError, ValueError) as why:
+        except (*_DAMAGES, zipfile.BadZipFile) as why:
             raise ValueError(
                 f"{os.fspath(path)!r} must be an index of images, as "
                 f"`keras-vit index` writes. Received: {why}"

@@ -68,6 +68,12 @@ def test_the_command_lists_an_image_of_two_arguments_once(
     assert index_command.run(options) == 0
     found = ImageIndex.load(options.index)
     assert found.paths == (str(tmp_path / "a.png"),)
+    assert index_command.run(options) == 0  # replaces an index, no other file
+    for content in (b"weights", b"PK\3\4 of weights"):
+        (tmp_path / "index.npz").write_bytes(content)
+        with pytest.raises(ValueError, match="must be an index of images"):
+            index_command.run(options)
+        assert (tmp_path / "index.npz").read_bytes() == content
 
 
 class FlatIP:
