@@ -6,7 +6,7 @@ import difflib
 import keras_vit
 from keras_vit import data
 from keras_vit.models import families
-from recipes import choices, experiment, fields
+from recipes import choices, experiment, fields, scored
 
 # The values of fields that name one of a few.
 ALLOWED = {
@@ -42,6 +42,19 @@ BELOW = {
     "optim.momentum": 1,
     "seed": 2**32,
 }
+# Field -> the field on which it depends whether that is read, and the values
+# with which it is. With others another value than the default is refused.
+READ_WITH = {
+    "model.lora_rank": ("model.tune", ("lora",)),
+    "data.min_area": ("data.crop", ("inception",)),
+    "data.pad": ("data.crop", ("pad",)),
+    "data.resize": ("data.crop", ("resize", "bit")),
+    # A frozen backbone has no rates.
+    "optim.layer_decay": ("model.tune", ("all", "lora")),
+    "optim.backbone_warmup": ("model.tune", ("all", "lora")),
+    "schedule.final_lr": ("schedule.name", ("cosine",)),
+    "run.model_parallel": ("run.strategy", ("tensor", "fsdp+tensor")),
+}
 
 
 def check(config: experiment.Config) -> None:
@@ -62,6 +75,25 @@ def check(config: experiment.Config) -> None:
             f"{config.optim.head_weight_decay}, optim.weight_decay=0"
         )
     _check_schedule(config.schedule)
+    _check_read(config)
+
+
+def _check_read(config):
+    """Refuse fields that another one leaves without effect."""
+    for path, (other, values) in READ_WITH.items():
+        value = fields.get(config, other)
+        if value not in values:
+            scored.refuse_unused(config, [path], f"a run of {other}={value!r}")
+    name = config.optim.name
+    if not choices.has_momentum(name):
+        kind = f"a run of optim.name={name!r}"
+        scored.refuse_unused(config, ["optim.momentum"], kind)
+    if not config.evaluation.fewshot_dataset:
+        scored.refuse_unused(
+            config,
+            ("evaluation.fewshot_shots", "evaluation.fewshot_every"),
+            "a run without `evaluation.fewshot_dataset`",
+        )
 
 
 def _check_names(config):

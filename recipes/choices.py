@@ -31,6 +31,13 @@ def find_optimizer(text: str) -> tuple:
     return found, keywords
 
 
+def has_momentum(text: str) -> bool:
+    """Return whether an optimizer has the momentum of `optim.momentum`."""
+    if text in OPTIMIZERS:
+        return text == "sgd"
+    return find_optimizer(text)[0] is keras.optimizers.SGD
+
+
 def find_schedule(text: str) -> tuple:
     """Return the maker of a schedule, and its further arguments.
 

@@ -151,7 +151,7 @@ class Optim:
             is not scaled by the trust ratio. Or a class of `keras.optimizers`,
             such as `"Lion(beta_1=0.95)"`, or "module:Class" of your own.
         base_lr: The highest learning rate.
-        momentum: Momentum of "sgd".
+        momentum: Momentum of "sgd", and of "SGD" of Keras.
         weight_decay: Decoupled decay of all kernels, multiplied by the learning
             rate.
         head_weight_decay: That of the head alone; 0 is the same.

@@ -288,6 +288,8 @@ def _optimizer(settings, schedule, trainer, backbone, total_steps):
         optimizer_class, keywords = choices.find_optimizer(settings.name)
         # AdamW takes no None.
         arguments |= dict(weight_decay=settings.weight_decay)
+        if choices.has_momentum(settings.name):
+            arguments["momentum"] = settings.momentum
         if issubclass(optimizer_class, keras.optimizers.Muon):
             # It has another one for the kernels that AdamW updates.
             arguments |= dict(adam_weight_decay=settings.weight_decay)

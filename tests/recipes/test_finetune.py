@@ -15,7 +15,15 @@ from small_runs import rows_of, small_vit
 
 from keras_vit import data, distribution, training
 from keras_vit.models.families import FAMILIES
-from recipes import experiment, finetune, fitting, inputs, training_step
+from recipes import (
+    checks,
+    experiment,
+    fields,
+    finetune,
+    fitting,
+    inputs,
+    training_step,
+)
 from recipes import workdir as workdirs
 
 pytestmark = pytest.mark.backend("torch")
@@ -375,6 +383,42 @@ def test_bad_input_is_refused_and_leaves_no_workdir(
     with pytest.raises(ValueError, match=message):
         finetune.run(make_config(**changes), str(workdir))
     assert not workdir.exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "others"),
+    [
+        ("model.lora_rank", 4, {"model.tune": "head"}),
+        ("data.min_area", 0.3, {"data.crop": "pad"}),
+        ("data.pad", 2, {"data.crop": "inception"}),
+        ("data.resize", 12, {"data.crop": "none"}),
+        ("optim.momentum", 0.5, {"optim.name": "adam"}),
+        ("optim.momentum", 0.5, {"optim.name": "RMSprop(rho=0.8)"}),
+        ("optim.layer_decay", 0.7, {"model.tune": "head"}),
+        ("optim.backbone_warmup", (1, 2), {"model.tune": "head"}),
+        ("schedule.final_lr", 1e-4, {"schedule.name": "linear"}),
+        ("run.model_parallel", 2, {"run.strategy": "data"}),
+        ("evaluation.fewshot_shots", (1,), {}),
+        ("evaluation.fewshot_every", 2, {}),
+    ],
+)
+def test_fields_without_effect_are_refused(make_config, path, value, others):
+    config = fields.changed(make_config(), others)
+    checks.check(config)
+    config = fields.changed(config, {path: value})
+    with pytest.raises(ValueError, match=f"`{path}` has no effect on a run"):
+        checks.check(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "momentum"),
+    [("SGD(nesterov=True)", 0.8), ("SGD(momentum=0.5)", 0.5)],
+)
+def test_sgd_of_keras_has_the_momentum_of_the_config(name, momentum):
+    model = small_vit()
+    settings = experiment.Optim(name=name, momentum=0.8)
+    optimizer = training_step._optimizer(settings, 0.1, model, model, 10)
+    assert optimizer.momentum == momentum
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, make_config):

@@ -50,6 +50,8 @@ OF_MAE = {
     "mae.decoder_mlp_dim": 16,
     "probe.dataset": "digits",
     "fewshot_dataset": "",
+    "fewshot_shots": (5,),
+    "fewshot_every": 1,
     "eval_fraction": 0.05,
 }
 
