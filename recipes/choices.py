@@ -8,6 +8,14 @@ from keras_vit.data import named
 
 OPTIMIZERS = ("sgd", "adam", "lamb")
 SCHEDULES = ("cosine", "linear", "step")
+# Arguments of optimizers -> the fields that set them.
+OF_FIELDS = {
+    "learning_rate": "optim.base_lr",
+    "weight_decay": "optim.weight_decay",
+    "global_clipnorm": "optim.clip_norm",
+    "use_ema": "optim.ema_momentum",
+    "ema_momentum": "optim.ema_momentum",
+}
 
 
 def find_optimizer(text: str) -> tuple:
@@ -27,6 +35,11 @@ def find_optimizer(text: str) -> tuple:
         raise ValueError(
             "`optim.name` must be a class of optimizers, with arguments by "
             f"name. Received: optim.name={text!r}"
+        )
+    for name in OF_FIELDS.keys() & keywords:
+        raise ValueError(
+            f"`optim.name` must leave `{name}` to `{OF_FIELDS[name]}`. "
+            f"Received: optim.name={text!r}"
         )
     return found, keywords
 

@@ -69,6 +69,9 @@ def test_names_of_keras_and_of_the_user_are_found(mine):
         (choices.find_optimizer, "mine:stripes", "must be a class of optim"),
         (choices.find_optimizer, "Lion(0.9)", "arguments by name"),
         (choices.find_optimizer, "Lion(x=y)", "with literal arguments"),
+        # The rate would be constant, and the averages never evaluated.
+        (choices.find_optimizer, "Lion(learning_rate=1.0)", "`optim.base_lr`"),
+        (choices.find_optimizer, "Lion(use_ema=True)", "`optim.ema_momentum`"),
         (choices.find_optimizer, "nowhere:Signs", "file nowhere.py"),
         (choices.find_schedule, "cosinus", "`schedule.name` must be one of"),
     ],
