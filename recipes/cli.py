@@ -124,7 +124,26 @@ def _override(config, arguments):
             f"Received: {positional}"
         )
     _check_types(holder.value)
+    _check_epochs(holder.value, arguments)
     return holder.value
+
+
+def _check_epochs(config, arguments):
+    """Refuse a number of epochs where the file has a number of steps."""
+    given = " ".join(arguments)
+    for path, total_steps in _values(config):
+        if not path.endswith("schedule.total_steps") or not total_steps:
+            continue
+        epochs = path.replace("total_steps", "num_epochs")
+        if (
+            f"--config.{epochs}" in given
+            and f"--config.{path}" not in given
+            and fields.get(config, epochs)
+        ):
+            raise ValueError(
+                f"--config.{epochs} has no effect beside {path}="
+                f"{total_steps}, which the file sets. Add --config.{path}=0."
+            )
 
 
 def _load(file_and_argument):

@@ -184,6 +184,17 @@ def test_a_value_of_another_type_is_refused_by_its_field(argument, message):
         parse(f"--config.{argument}")
 
 
+def test_epochs_beside_steps_of_the_file_are_refused():
+    file = f"--config={finetune.DEFAULT_CONFIG}:BiTR50x1,cifar10"
+    epochs = "--config.schedule.num_epochs"
+    with pytest.raises(ValueError, match="beside schedule.total_steps=10000"):
+        parse(file, f"{epochs}=3")
+    config, *_ = parse(file, f"{epochs}=3", "--config.schedule.total_steps=0")
+    assert config.schedule.num_epochs == 3
+    config, *_ = parse(file, f"{epochs}=0")
+    assert config.schedule.total_steps == 10_000
+
+
 def test_a_sweep_over_what_is_no_number_is_refused(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["sweep", "--config.base_lrs=0.1,abc"])
     with pytest.raises(SystemExit, match="2"):
