@@ -304,13 +304,18 @@ class Config:
     seed: int = 0
 
 
+def may_flip(dataset: str) -> bool:
+    """Return whether a mirrored image or clip may be one of its class."""
+    # A mirrored 2 is not a 2, nor a mirrored way to the east one to there.
+    return dataset not in ("digits", "moving_digits")
+
+
 def small_images(dataset: str) -> Data:
     """Return a data set for a model that is trained from scratch in minutes."""
     return Data(
         dataset=dataset,
         crop="pad",
-        # A mirrored 2 is not a 2, nor a mirrored way to the east one to there.
-        flip=dataset not in ("digits", "moving_digits"),
+        flip=may_flip(dataset),
         batch_size=64,
     )
 

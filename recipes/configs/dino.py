@@ -140,7 +140,7 @@ def _small(dataset):
         model=experiment.Model(architecture=architecture),
         data=experiment.Data(
             dataset=dataset,
-            flip=dataset != "digits",  # a mirrored 2 is not a 2
+            flip=experiment.may_flip(dataset),
             batch_size=64,
         ),
         schedule=experiment.Schedule(num_epochs=22, warmup_steps=40),

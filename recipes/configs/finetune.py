@@ -95,7 +95,7 @@ def from_weights(model: str, dataset: str) -> experiment.Config:
         data=experiment.Data(
             dataset=dataset,
             image_size=(_image_size(model),),
-            flip=True,
+            flip=experiment.may_flip(dataset),
             batch_size=512,
         ),
         schedule=experiment.Schedule(warmup_steps=500),
@@ -140,7 +140,7 @@ def _hyper_rule(model, dataset):
             dataset=dataset,
             eval_split="validation" if name == "imagenet2012" else "",
             crop="bit",
-            flip=True,
+            flip=experiment.may_flip(dataset),
             augment=augment,
             batch_size=512,
         ),

@@ -225,7 +225,7 @@ def _published(model, dataset, changes):
         "data.dataset": dataset,
         "data.image_size": (224,),
         "data.crop": "inception",
-        "data.flip": True,
+        "data.flip": experiment.may_flip(dataset),
         "data.batch_size": 4096,
         "optim.loss": "sigmoid" if multi_label else "softmax",
         "model.head_bias": -10.0 if multi_label else 0.0,
@@ -408,7 +408,10 @@ def _short(model, dataset):
     return experiment.Config(
         model=experiment.Model(name=model),
         data=experiment.Data(
-            dataset=dataset, crop="pad", flip=True, batch_size=128
+            dataset=dataset,
+            crop="pad",
+            flip=experiment.may_flip(dataset),
+            batch_size=128,
         ),
         schedule=experiment.Schedule(
             num_epochs=30, warmup_steps=300, final_lr=1e-5, name="cosine"

@@ -89,7 +89,7 @@ def _run(model, dataset):
         **SMALL, patch_size=2 if is_digits else 4
     )
     run.data.image_size = (0,) if is_digits else (32,)
-    run.data.flip = not is_digits  # a mirrored 2 is not a 2
+    run.data.flip = experiment.may_flip(dataset)
     run.schedule.num_epochs = 20
     run.evaluation.fewshot_dataset = ""
     return run

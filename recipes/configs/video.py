@@ -79,7 +79,7 @@ def get_config(arguments: str = "MViT") -> experiment.Config | tasks.Config:
         config.data.num_frames, config.data.frame_step = 16, 4
         config.data.image_size, config.data.eval_resize = (112,), 128
         config.data.crop, config.data.min_area = "inception", 0.08
-        config.data.flip = True
+        config.data.flip = experiment.may_flip(dataset)
         config.evaluation.every = 0
     return config
 
@@ -112,7 +112,7 @@ def _kinetics(model, dataset, name):
             eval_resize=256,
             crop="inception",
             min_area=0.08,
-            flip=True,
+            flip=experiment.may_flip(dataset),
             augment=(
                 pretrain.COLOUR_JITTER,
                 "RandAugment(num_ops=4, factor=0.21)",

@@ -41,6 +41,25 @@ def test_what_fits_the_digits_alone_is_not_that_of_others(flag, flip):
     assert fields.get(config, path) == value
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        "finetune.py:BiTR50x1,digits",
+        "finetune.py:ViTB16,digits",
+        "pretrain.py:DeiTS16,digits",
+        "pretrain.py:RaftMLP,digits,short",
+        "video.py:MViT,moving_digits",
+        "video.py:MViTB16x4,moving_digits",
+        "dino.py:ViT,digits",
+    ],
+)
+def test_images_with_a_direction_are_not_mirrored(config):
+    configs = finetune.DEFAULT_CONFIG.parent
+    assert not parse(f"--config={configs / config}")[0].data.flip
+    others = config.replace("moving_", "").replace("digits", "photos")
+    assert parse(f"--config={configs / others}")[0].data.flip
+
+
 def test_flags_override_fields_of_every_type():
     config, workdir, _ = parse(
         "--config.optim.base_lr=1e-3",
