@@ -15,6 +15,7 @@ from keras_vit import data
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.models import families
 from keras_vit.weights import registry
+from recipes import scored
 from recipes import workdir as workdirs
 from recipes.experiment import Config, Source
 
@@ -119,6 +120,12 @@ def load(config: Config) -> tuple[data.Source, data.Source]:
     """
     settings = config.data
     train, evaluation = load_source(settings)
+    if settings.train_split and train.stream is None:
+        raise ValueError(
+            "`data.train_split` must be '' for a data set that is neither of "
+            "TFDS nor of TFRecords, and has no splits by name. Received: "
+            f"data.train_split={settings.train_split!r} for {train.name!r}"
+        )
     if settings.exclude:
         train = data.leave_out(train, data.read_exclusions(settings.exclude))
     if settings.dev_fraction:
@@ -232,6 +239,9 @@ def dataset_info(config: Config, train: data.Source) -> DatasetInfo:
     Raises:
         ValueError: If `config.data.image_size` is not a size.
     """
+    if not train.is_video:
+        unused = ("data.frame_step", "data.frame_rate")
+        scored.refuse_unused(config, unused, "a set of images")
     native_channels = train.image_shape[-1] if train.image_shape else 3
     return DatasetInfo(
         image_size=image_size(config, train),
