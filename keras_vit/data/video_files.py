@@ -20,7 +20,8 @@ from keras_vit.data.optional_imports import optional, tensorflow
 EXTENSIONS = (".avi", ".mkv", ".mov", ".mp4", ".webm")
 BROKEN = "does not decode as a video"
 # A frame that is later than a time by at most this fraction of a frame counts
-# as shown at that time, because containers round time stamps.
+# as shown at that time, because containers round time stamps: of a frame of the
+# file or of the rate, whichever is shorter.
 TOLERANCE = 0.25
 
 
@@ -42,6 +43,7 @@ class VideoFile:
         self.rate = rate or float(own or 0)
         if not self.rate:
             raise ValueError("it does not state its frame rate")
+        self.tolerance = TOLERANCE / max(self.rate, float(own or 0))
         self.seconds, self.is_exact = self._length()
 
     @property
@@ -64,7 +66,7 @@ class VideoFile:
 
     def _decode(self, times, seek):
         """Return the frame at each time; none if decoding starts too late."""
-        tolerance = TOLERANCE / self.rate
+        tolerance = self.tolerance
         base = self.stream.time_base
         self.container.seek(
             int(times[0] / base) if seek else self.stream.start_time or 0,

@@ -57,6 +57,17 @@ def test_of_a_variable_rate_the_frame_shown_at_a_time_is_taken(
     np.testing.assert_allclose(found, shown, atol=0.7)
 
 
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+@pytest.mark.parametrize(("rate", "every"), [(5.0, 5), (1.0, 25)])
+def test_of_a_lower_rate_frames_are_not_earlier_than_their_times(
+    tmp_path, suffix, rate, every
+):
+    path = videos.write(tmp_path / f"a{suffix}", videos.numbered(51))
+    numbers = np.arange(51 // every)
+    found = shades_of(path, numbers, rate=rate)
+    np.testing.assert_allclose(found, every * numbers, atol=0.7)
+
+
 def test_a_file_is_sought_and_not_decoded_from_its_start(tmp_path):
     path = videos.write(tmp_path / "a.mp4", videos.numbered(50))
     with video_files.open_video(str(path)) as video:
