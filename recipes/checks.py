@@ -46,9 +46,10 @@ BELOW = {
 # with which it is. With others another value than the default is refused.
 READ_WITH = {
     "model.lora_rank": ("model.tune", ("lora",)),
-    "data.min_area": ("data.crop", ("inception",)),
-    "data.pad": ("data.crop", ("pad",)),
-    "data.resize": ("data.crop", ("resize", "bit")),
+    # "none" is also that of tasks of VTAB without the crop of the others.
+    "data.min_area": ("data.crop", ("inception", "none")),
+    "data.pad": ("data.crop", ("pad", "none")),
+    "data.resize": ("data.crop", ("resize", "bit", "none")),
     # A frozen backbone has no rates.
     "optim.layer_decay": ("model.tune", ("all", "lora")),
     "optim.backbone_warmup": ("model.tune", ("all", "lora")),

@@ -55,16 +55,9 @@ def config_of(config: experiment.Config, task: str) -> experiment.Config:
     properties = vtab.task_of(task)
     changes = {
         "data.dataset": f"{vtab.PREFIX}{task}",
+        "data.crop": config.data.crop if properties.crop else "none",
         "data.flip": config.data.flip and properties.flip,
     }
-    if not properties.crop:
-        usual = experiment.Data()
-        changes |= {
-            "data.crop": "none",
-            "data.min_area": usual.min_area,
-            "data.pad": usual.pad,
-            "data.resize": usual.resize,
-        }
     return fields.changed(config, changes)
 
 

@@ -394,7 +394,7 @@ def test_bad_input_is_refused_and_leaves_no_workdir(
         ("model.lora_rank", 4, {"model.tune": "head"}),
         ("data.min_area", 0.3, {"data.crop": "pad"}),
         ("data.pad", 2, {"data.crop": "inception"}),
-        ("data.resize", 12, {"data.crop": "none"}),
+        ("data.resize", 12, {"data.crop": "inception"}),
         ("optim.momentum", 0.5, {"optim.name": "adam"}),
         ("optim.momentum", 0.5, {"optim.name": "RMSprop(rho=0.8)"}),
         ("optim.layer_decay", 0.7, {"model.tune": "head"}),
