@@ -44,6 +44,7 @@ KERAS = {
     "_nodes_by_depth",
     "_run_through_graph",
     "_should_use_adamw",
+    "_use_weight_decay",
     "_velocities",
 }
 # Of Python's own library, documented there.
@@ -262,6 +263,7 @@ def test_without_its_method_a_histogram_is_that_of_keras(monkeypatch):
     [
         "_get_current_learning_rate",
         "_apply_weight_decay",
+        "_use_weight_decay",
         "_backend_update_step",
     ],
 )
