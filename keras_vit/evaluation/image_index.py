@@ -16,7 +16,10 @@ from keras_vit.data import decode
 # Similarities that are in memory at once, 64 MB.
 _AT_ONCE = 16_000_000
 # What reading another file, or a damaged one, raises.
-_DAMAGES = (AttributeError, KeyError, OSError, EOFError, ValueError)
+_DAMAGES = (
+    *(AttributeError, EOFError, KeyError, OSError, ValueError),
+    zipfile.BadZipFile,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,7 +72,7 @@ class ImageIndex:
                     # Earlier versions wrote none.
                     model_sha256=str(found.get("model_sha256", "")),
                 )
-        except (*_DAMAGES, zipfile.BadZipFile) as why:
+        except _DAMAGES as why:
             raise ValueError(
                 f"{os.fspath(path)!r} must be an index of images, as "
                 f"`keras-vit index` writes. Received: {why}"

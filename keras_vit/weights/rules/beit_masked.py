@@ -84,7 +84,7 @@ def _refused(metadata):
 FORMATS = {
     "huggingface": heads.make(
         _NAMES,
-        no_biases=(),
+        states_qv=True,
         head_rows=_head_rows,
         read_head=_read_head,
         read_config=beit.settings,

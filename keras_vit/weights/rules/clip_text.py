@@ -40,12 +40,10 @@ def _config_of(metadata):
             f"CLIP's files have no place for end_token={_OLD_END}, which they "
             "take for the largest id"
         )
-    for name, is_there in (
-        ("pooling='last' of texts", metadata["pooling"] == "last"),
-        ("logit_bias", metadata.get("logit_bias")),
-    ):
-        if is_there:
-            raise ValueError(f"CLIP's files have no place for {name}")
+    if metadata["pooling"] == "last":
+        raise ValueError("CLIP's files have no place for pooling='last'")
+    if metadata.get("logit_bias"):
+        raise ValueError("CLIP's files have no place for logit_bias")
     end = _OLD_END if metadata["end_token"] is None else metadata["end_token"]
     return dict(
         architectures=[

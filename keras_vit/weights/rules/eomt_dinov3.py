@@ -54,7 +54,7 @@ def _config_of(metadata):
 FORMATS = {
     "huggingface": eomt.make(
         _NAMES,
-        no_biases=(),
+        states_qv=True,
         read_config=_settings,
         config_of=_config_of,
         fields=("activation", "num_registers", "qkv_bias"),

@@ -22,7 +22,7 @@ def make(
     unused: Callable = lambda metadata: "",
     fields: tuple[str, ...] = ("activation", "qkv_bias"),
     fixed: dict | None = None,
-    no_biases: tuple[str, ...] = ("qv",),
+    states_qv: bool = False,
     scheme: Callable | None = None,
     **kwargs,
 ) -> table.Format:
@@ -39,7 +39,7 @@ def make(
         unused: Returns the pattern of the names that files have and models do
             not read, such as those of a norm, given metadata.
         fields, fixed, **kwargs: See `formats.make`.
-        no_biases: Values of `qkv_bias` that its configs cannot state.
+        states_qv: Whether its configs can state qkv_bias="qv".
         scheme: Returns the argument of `restore`, given metadata.
     """
     base = formats.make(
@@ -51,7 +51,10 @@ def make(
         naming_schemes={"huggingface": scheme},
         refused=lambda metadata, format: table.listed(
             _backbone_refused(metadata, fields, fixed or {})
-            | {"qkv_bias='qv'": metadata.get("qkv_bias") in no_biases}
+            | {
+                "qkv_bias='qv'": not states_qv
+                and metadata.get("qkv_bias") == "qv"
+            }
             | refused(as_later_family(metadata))
         ),
         **kwargs,
