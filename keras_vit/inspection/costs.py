@@ -176,6 +176,7 @@ class _Counter:
             if isinstance(layer, keras.layers.Layer)
         ]
         self.calls = {_code(layer.call) for layer in self.layers}
+        self.counted = _COUNTED | _of_graphs((model, *self.layers))
         self.counts = {"": [0, 0]}
         self.owners = {}  # path -> layer
         self.entered = []  # (frame, layer) of each call that has not returned
@@ -193,9 +194,9 @@ class _Counter:
         if event == "call":
             if frame.f_code in self.calls:
                 self._enter(frame)
-            elif frame.f_code in _COUNTED and self.product is None:
+            elif frame.f_code in self.counted and self.product is None:
                 count = functools.partial(
-                    _COUNTED[frame.f_code], **frame.f_locals
+                    self.counted[frame.f_code], **frame.f_locals
                 )
                 self.product = frame, count
         elif event == "return":
@@ -301,9 +302,10 @@ def _tensordot(shape, x1, x2, **unused):
     return math.isqrt(math.prod(map(math.prod, sizes))), math.prod(shape)
 
 
-def _einsum(shape, subscripts, operands, **unused):
+def _einsum(shape, operands, subscripts=None, self=None, **unused):
     if len(operands) == 1:
         return 0, 0
+    subscripts = subscripts or self.subscripts
     names, *_ = subscripts.replace(" ", "").split("->")
     sizes = {}
     for letters, operand in zip(names.split(","), operands, strict=True):
@@ -369,3 +371,22 @@ _COUNTED = {
         (attention.fused_attention, _fused_attention),
     )
 }
+
+
+def _of_graphs(models):
+    """Return how the products in graphs of models that are no layers count.
+
+    There an `Einsum` with a `call` of its own stands for `keras.ops.einsum`.
+    """
+    of_name = {
+        function.__name__.replace("_", ""): _COUNTED[_code(function)]
+        for function in vars(ops).values()
+        if _code(function) in _COUNTED
+    }
+    found = {}
+    for model in models:
+        for operation in getattr(model, "operations", ()):
+            name = type(operation).__name__.lower()
+            if name in of_name and not isinstance(operation, keras.Layer):
+                found[_code(operation.call)] = of_name[name]
+    return found

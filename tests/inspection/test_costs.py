@@ -103,6 +103,13 @@ def test_products_of_other_operations_are_counted():
     assert found.activations == 36 + 30 + 96 + 24
 
 
+def test_products_between_the_layers_of_a_graph_are_counted():
+    x = keras.Input(batch_shape=(1, 6, 8))
+    pairs = ops.einsum("bij,bkj->bik", x, x)
+    inner = keras.Model(x, ops.matmul(pairs, x))
+    assert keras_vit.cost(keras.Model(x, inner(x))).macs == 288 + 288
+
+
 def test_a_shared_layer_has_its_parameters_once():
     inputs = keras.Input((4,))
     dense = keras.layers.Dense(4, name="shared")
