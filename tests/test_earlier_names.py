@@ -1,5 +1,6 @@
 """Files and arguments of version 0.2 are read, with a warning of new names."""
 
+import contextlib
 import json
 import zipfile
 
@@ -42,25 +43,32 @@ CASES = {
 }
 
 
-def rewrite(path, architecture, of_layer):
-    """Gives the arguments in a file the names that they had."""
+@contextlib.contextmanager
+def rewritten(path):
+    """Gives the layers in a file's config to be changed."""
     with zipfile.ZipFile(path) as file:
         contents = {name: file.read(name) for name in file.namelist()}
     config = json.loads(contents["config.json"])
-    class_name, arguments = of_layer
-    for layer in config["config"]["layers"]:
-        if layer["class_name"] == "Metadata":
-            names, fields = architecture, layer["config"]["architecture"]
-        elif layer["class_name"] == class_name:
-            names, fields = arguments, layer["config"]
-        else:
-            continue
-        for new, old in names.items():
-            fields[old] = fields.pop(new)
+    yield config["config"]["layers"]
     contents["config.json"] = json.dumps(config).encode()
     with zipfile.ZipFile(path, "w") as file:
         for name, value in contents.items():
             file.writestr(name, value)
+
+
+def rewrite(path, architecture, of_layer):
+    """Gives the arguments in a file the names that they had."""
+    class_name, arguments = of_layer
+    with rewritten(path) as layers:
+        for layer in layers:
+            if layer["class_name"] == "Metadata":
+                names, fields = architecture, layer["config"]["architecture"]
+            elif layer["class_name"] == class_name:
+                names, fields = arguments, layer["config"]
+            else:
+                continue
+            for new, old in names.items():
+                fields[old] = fields.pop(new)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -80,6 +88,54 @@ def test_a_file_of_earlier_names_opens(case, tmp_path):
         np.testing.assert_array_equal(
             outputs_of(again, x), outputs_of(model, x)
         )
+
+
+# What blocks of the first files said, beside sizes and rates.
+FIRST = dict(
+    activation="gelu",
+    qkv_bias="qkv",
+    grid_size=None,
+    rotary=None,
+    relative_positions=False,
+    attention_norm=False,
+    mlp_norm=False,
+)
+LATER = ("pre_norm", "post_norm", "parallel", "norm", "query_key_norm")
+LATER += ("relative_dim", "class_token")
+
+
+@pytest.mark.parametrize(
+    ("case", "block"),
+    [
+        ("deit", {}),
+        ("dinov2", {}),
+        (
+            "beit",
+            dict(qkv_bias="qv", relative_positions=True, grid_size=(4, 2)),
+        ),
+    ],
+)
+def test_a_file_of_the_first_blocks_opens(case, block, tmp_path):
+    model = make_model(case)
+    fill(model.weights)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    with rewritten(path) as layers:
+        for layer in layers:
+            config = layer["config"]
+            if layer["class_name"] == "EncoderBlock":
+                for name in ("attention_options", "mlp_options", "norm"):
+                    del config[name]
+                del config["norm_placement"], config["dropout_rate"]
+                config["layer_scale"] = config["layer_scale"][0]
+                config |= FIRST | block
+            if layer["class_name"] == "Metadata":
+                for name in LATER:
+                    config["architecture"].pop(name, None)
+    x = images_for(model)
+    for read in (keras.saving.load_model, keras_vit.from_pretrained):
+        found = outputs_of(read(path), x)
+        np.testing.assert_array_equal(found, outputs_of(model, x))
 
 
 @pytest.mark.parametrize(

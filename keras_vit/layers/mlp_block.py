@@ -75,10 +75,14 @@ class MlpBlock(CompositeLayer):
         self.gate = None
         if self.activation == "swiglu":
             self.gate = dense(self.mlp_dim, width, "Gate", stddev)
+        self._build_norm((*input_shape[:-1], self.mlp_dim))
         self.dense_1 = dense(
             width, self.mlp_dim, "Dense_1", self.output_stddev or stddev
         )
         self.dropout = self.make_dropout(self.dropout_rate)
+
+    def _build_norm(self, shape):
+        """Make a norm of the hidden units, which EVA-02 has."""
 
     def initializers(self, fan_in: int, stddev: float | None) -> dict:
         """Return the initialisers of a dense layer.

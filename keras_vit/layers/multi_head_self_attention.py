@@ -126,7 +126,7 @@ class MultiHeadSelfAttention(CompositeLayer):
             )
         if self.rotary is not None:
             self._build_rotary()
-        self._build_norms()
+        self._build_norms(input_shape)
         stddev = self.output_stddev or self.kernel_stddev
         self.out = self.make(
             Dense,
@@ -157,7 +157,7 @@ class MultiHeadSelfAttention(CompositeLayer):
         dtype = wide_dtype(self.compute_dtype)
         self._turns = [f(angles).astype(dtype) for f in (np.cos, np.sin)]
 
-    def _build_norms(self):
+    def _build_norms(self, shape):
         self.query_norm: Any = None
         self.key_norm: Any = None
         if self.query_key_norm != "none":

@@ -130,24 +130,28 @@ class TransformerBlock(Block):
         attention, attention_options = self._attention()
         mlp, mlp_options = self._mlp()
 
-        # The sublayers are named as in the authors' linen checkpoints.
-        self.norm_0 = built(norm, epsilon=epsilon, name="LayerNorm_0")
-        self.attention = built(attention, **attention_options, name=_ATTENTION)
-        self.norm_1 = None
-        if self.norm_placement != "shared":
-            self.norm_1 = built(norm, epsilon=epsilon, name="LayerNorm_1")
-        self.mlp = built(mlp, **mlp_options, name="MlpBlock_0")
+        is_shared = self.norm_placement == "shared"
         scales = self.layer_scale
         if not isinstance(scales, (tuple, list)):
             scales = (scales, scales)
-        if self.norm_1 is None:  # one branch, which is both
+        if is_shared:  # one branch, which is both
             scales = (scales[0], 0.0)
-        self.scale_0, self.scale_1 = (
-            built(LayerScale, initial=scale, name=f"LayerScale_{i}")
-            if scale
-            else None
-            for i, scale in enumerate(scales)
-        )
+
+        def layer_scale(i):
+            if not scales[i]:
+                return None
+            return built(LayerScale, initial=scales[i], name=f"LayerScale_{i}")
+
+        # The sublayers are named as in the authors' linen checkpoints. The
+        # state of training has their variables in this order.
+        self.norm_0 = built(norm, epsilon=epsilon, name="LayerNorm_0")
+        self.attention = built(attention, **attention_options, name=_ATTENTION)
+        self.scale_0 = layer_scale(0)
+        self.norm_1 = None
+        if not is_shared:
+            self.norm_1 = built(norm, epsilon=epsilon, name="LayerNorm_1")
+        self.mlp = built(mlp, **mlp_options, name="MlpBlock_0")
+        self.scale_1 = layer_scale(1)
         self.dropout = self.make_dropout(self.dropout_rate)
         self.drop_path = self.make_drop_path(self.drop_path_rate, 3)
 

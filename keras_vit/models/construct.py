@@ -95,6 +95,14 @@ def from_pretrained(
         )
     family = FAMILIES[opened.family]
     _refuse_unknown("from_pretrained", changes, family)
+    if opened.metadata.get("has_feature_maps") and not (
+        is_classifier or changes.get("feature_maps")
+    ):
+        raise ValueError(
+            f"{opened.name!r} is of a model of feature maps, which is opened as "
+            "it is: `keras.models.load_model(path)`. For its backbone without "
+            "a head pass include_top=False."
+        )
     if opened.metadata.get("classes") is None and not is_classifier:
         changes["include_top"] = False
     sizes = family.variants.get(opened.variant or "", {})

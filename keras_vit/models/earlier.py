@@ -1,12 +1,25 @@
 """Configs of blocks as version 0.2 wrote them."""
 
+# Options that the first files lack, and what they mean there.
+_LATER = dict(
+    norm="layer",
+    parallel=False,
+    post_norm=False,
+    query_key_norm=False,
+    relative_dim=0,
+    num_kv_heads=0,
+    mlp_scale=True,
+    output_scale=1.0,
+)
+
 
 def block_config(config: dict) -> dict:
     """Return today's config of an earlier `EncoderBlock`.
 
-    It had the options of attention and MLP of all families.
+    It had the options of attention and MLP of all families. Files from before
+    an option have none.
     """
-    config = dict(config)
+    config = _LATER | config
     epsilon, norm = config["layer_norm_epsilon"], config["norm"]
     is_after, is_shared = config.pop("post_norm"), config.pop("parallel")
     scale = config["layer_scale"]

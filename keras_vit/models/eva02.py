@@ -56,15 +56,12 @@ class EVA02Attention(layers.MultiHeadSelfAttention):
         super().__init__(num_heads, **kwargs)
         self.head_norm = head_norm
 
-    def build(self, input_shape):
-        super().build(input_shape)
+    def _build_norms(self, shape):
+        super()._build_norms(shape)
         self.norm = None
         if self.head_norm:
             self.norm = self.make(
-                LayerNorm,
-                epsilon=self.norm_epsilon,
-                name="norm",
-                shape=input_shape,
+                LayerNorm, epsilon=self.norm_epsilon, name="norm", shape=shape
             )
 
     def _attend(self, inputs, training, bias=None):
@@ -95,15 +92,11 @@ class EVA02Mlp(layers.MlpBlock):
         super().__init__(mlp_dim, **kwargs)
         self.norm_epsilon = norm_epsilon
 
-    def build(self, input_shape):
-        super().build(input_shape)
+    def _build_norm(self, shape):
         self.norm = None
         if self.norm_epsilon is not None:
             self.norm = self.make(
-                LayerNorm,
-                epsilon=self.norm_epsilon,
-                name="norm",
-                shape=(*input_shape[:-1], self.mlp_dim),
+                LayerNorm, epsilon=self.norm_epsilon, name="norm", shape=shape
             )
 
     def _hidden(self, inputs):

@@ -40,6 +40,8 @@ def test_every_model_gives_maps_that_are_saved(name, tmp_path):
     last = keras.tree.flatten(again.predict(x, verbose=0))[-1]
     np.testing.assert_array_equal(last, found[-1])
     assert again.metadata["grid"] == model.metadata["grid"]
+    with pytest.raises(ValueError, match="is of a model of feature maps"):
+        keras_vit.from_pretrained(tmp_path / "maps.keras")
 
 
 @pytest.mark.parametrize("norm", [True, False])

@@ -12,6 +12,18 @@ from keras_vit._earlier_names import rename
 from keras_vit.weights import resize
 from keras_vit.weights.rules import configs, table
 
+# Fields that the first files lack, and what they mean there.
+_LATER: dict[str, dict] = dict(
+    beit=dict(class_token=True, relative_dim=0, post_norm=False),
+    dinov2=dict(
+        norm="layer",
+        parallel=False,
+        post_norm=False,
+        pre_norm=False,
+        query_key_norm=False,
+    ),
+)
+
 
 def layers_of(config: dict) -> list[dict]:
     """Return the layers of a model's config.json."""
@@ -43,7 +55,8 @@ def family_of(config: dict) -> str | None:
 
 def saved_metadata(config: dict) -> dict:
     """Return the metadata in a model's config."""
-    saved = configs.section(layer_of(config, "Metadata"), "config")
+    layer = layer_of(config, "Metadata")
+    saved = configs.section(layer, "config")
     if not saved:
         return {}
     images = configs.section(layer_of(config, "InputLayer"), "config")
@@ -57,7 +70,7 @@ def saved_metadata(config: dict) -> dict:
         ).items()
     }
     return configs.known(
-        **fields,
+        **_LATER.get(str(saved.get("family")), {}) | fields,
         image_size=configs.pair(dict(batch_shape=shape[-3:-1]), "batch_shape"),
         channels=configs.integer(dict(batch_shape=shape[-1]), "batch_shape"),
         num_frames=configs.integer(dict(batch_shape=frames), "batch_shape"),
@@ -68,8 +81,16 @@ def saved_metadata(config: dict) -> dict:
         similarity_head=configs.integer(head, "projection_size", 0),
         classifier_activation=_registered(head.get("activation")),
         include_preprocessing=bool(settings_of(config, "preprocessing")),
+        has_feature_maps=_has_feature_maps(layer, fields) or None,
         loss=_loss(configs.section(config, "compile_config").get("loss")),
     )
+
+
+def _has_feature_maps(layer, fields):
+    """Return whether a model has `[B, H, W, D]` in place of `[B, D]`."""
+    shape = configs.section(layer, "build_config").get("input_shape")
+    is_map = isinstance(shape, list) and len(shape) > 3
+    return is_map and fields.get("pooling") != "unpooled"
 
 
 def _registered(activation):

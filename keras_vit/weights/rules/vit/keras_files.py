@@ -123,6 +123,7 @@ def settings(config: dict) -> dict:
     saved = keras_format.saved_metadata(config)
     names = {"pixel_mean", "pixel_std", "resampling", "similarity_head"}
     names |= {"classifier_activation", "include_preprocessing", "loss"}
+    names |= {"has_feature_maps"}
     names |= {"class_names"} if "similarity_head" in saved else set()
     names &= set(saved)
     return {name: saved[name] for name in names} | found
