@@ -13,8 +13,10 @@ def run(flags) -> int:
             f"DST exists: {flags.destination!r}. Pass --overwrite to replace "
             "it."
         )
-    path = registry.resolve(flags.source, flags.model)
-    source = checkpoint.open_checkpoint(path, flags.position_grid)
+    source = registry.open_weights(
+        flags.source, flags.model, flags.position_grid
+    )
+    path = source.name
     for name in ("pixel_mean", "pixel_std"):
         if getattr(flags, name):
             source.metadata[name] = getattr(flags, name)
@@ -25,7 +27,7 @@ def run(flags) -> int:
     if flags.format == "keras_vit" or (
         has_texts and flags.format == "huggingface"
     ):
-        _save_model(path, flags)
+        _save_model(_opened_by(flags, path), flags)
     elif source.metadata.get("num_heads", 1):
         save.convert(
             source, flags.destination, flags.format, flags.allow_differences
@@ -52,7 +54,19 @@ def _check_heads(metadata, heads):
         )
 
 
-def _save_model(path, flags):
+def _opened_by(flags, path):
+    """Return what opens the checkpoint with all that is known of it.
+
+    Of a released file that is its name: the file states neither the names of
+    its classes nor, of some families, the size of its images.
+    """
+    entry = registry.find(flags.source, flags.model)
+    if entry is None or entry.repository:
+        return path
+    return f"{entry.variant}/{entry.name}"
+
+
+def _save_model(name, flags):
     """Write all of a checkpoint: also its head, decoder or text tower."""
     is_keras = flags.format == "keras_vit"
     if is_keras and not flags.destination.endswith(".keras"):
@@ -61,9 +75,9 @@ def _save_model(path, flags):
             f"{flags.destination!r}"
         )
     names = ("num_heads", "position_grid", "pixel_mean", "pixel_std")
-    given = {name: getattr(flags, name) for name in names}
+    given = {each: getattr(flags, each) for each in names}
     model = keras_vit.from_pretrained(
-        path, **{key: value for key, value in given.items() if value}
+        name, **{key: value for key, value in given.items() if value}
     )
     if is_keras:
         model.save(flags.destination)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import keras_vit
+import keras_vit_cli
+from keras_vit.models import vit
 from keras_vit.weights import class_names, registry
 
 TOKEN = (
@@ -171,3 +173,17 @@ def test_the_21k_names_are_attached_and_saved(monkeypatch, tmp_path):
     again = keras_vit.ViT(weights=tmp_path / "model.keras")
     names = again.get_layer("head").class_names
     assert names == keras_vit.imagenet_classes("imagenet21k")
+
+
+def test_a_conversion_keeps_the_class_names_of_a_release(monkeypatch, tmp_path):
+    pytest.importorskip("safetensors")
+    released(monkeypatch, tmp_path, 1000)
+    # The sizes are those of the small file.
+    monkeypatch.setitem(vit.VARIANTS, "ViTB16", {})
+    arguments = ["convert", "augreg+imagenet2012", "--model=ViTB16"]
+    arguments.append("--allow_differences")
+    for name, form in (("a.keras", "keras_vit"), ("b", "huggingface")):
+        path = str(tmp_path / name)
+        assert keras_vit_cli.main([*arguments, path, f"--format={form}"]) == 0
+        model = keras_vit.from_pretrained(path)
+        assert model.class_names == keras_vit.imagenet_classes()
