@@ -75,7 +75,8 @@ def load_task(
             (`keras_vit.data.task_files`); or "coco/2017", "voc/2012" or
             "scene_parse150" of TensorFlow Datasets, prepared as array_record.
         task: Which targets to read.
-        train_split: TFDS split to train on; "" is "train".
+        train_split: TFDS split to train on; "" is "train". Other data sets
+            have no splits by name.
         eval_split: TFDS split to evaluate on; "" is "validation", or "test".
         eval_fraction: Share of the digits held out for "digit_scenes".
         seed: Seed of that choice.
@@ -91,6 +92,14 @@ def load_task(
             file is missing or wrong.
     """
     path = os.path.expanduser(dataset)
+    has_no_names = dataset == "digit_scenes" or os.path.isdir(path)
+    if has_no_names and (train_split or eval_split):
+        raise ValueError(
+            "`train_split` and `eval_split` must be left out for a data set "
+            "that is not of TFDS, whose parts have no other names. Received: "
+            f"train_split={train_split!r}, eval_split={eval_split!r} for "
+            f"dataset={dataset!r}"
+        )
     if dataset == "digit_scenes":
         parts = digit_scenes.find(eval_fraction, seed)
     elif os.path.isdir(path):

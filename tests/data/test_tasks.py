@@ -357,6 +357,10 @@ def test_several_files_of_one_part_are_refused(tmp_path):
 def test_bad_folders_are_refused(tmp_path):
     with pytest.raises(ValueError, match="must be an existing folder"):
         data.load_task("/nowhere", "depth")
+    for place in (str(tmp_path), "digit_scenes"):
+        for split in ("train_split", "eval_split"):
+            with pytest.raises(ValueError, match=f"{split}='test'"):
+                data.load_task(place, "detection", **{split: "test"})
     with pytest.raises(ValueError, match="_annotations.coco.json"):
         data.load_task(str(tmp_path), "detection")
     write_coco(tmp_path, "train", box=(0, 0, 0, 5))
