@@ -6,9 +6,9 @@ MODEL is a .keras file, a SavedModel (a version's directory), released weights
 as CONSTRUCTOR:NAME (ViTB16:augreg+imagenet2012), any other checkpoint that
 keras_vit reads, or a model on a TF Serving server, such as
 http://localhost:8501/v1/models/vit. Several models are shown side by side. Of a
-model for detection, segmentation, depth or pose, which must be a Keras model,
-the page draws what it finds, with a slider for the score. For a model with a
-text tower, such as CLIP or OWLv2, the page has a field for the classes.
+model for detection, segmentation, depth or pose, which is a file and not on a
+server, the page draws what it finds, with a slider for the score. For a model
+with a text tower, such as CLIP or OWLv2, the page has a field for the classes.
 
 --images is a folder of images, such as the training images. The page shows
 those whose representations are nearest to that of the uploaded image.

@@ -190,6 +190,12 @@ class ServedModel:
             self._signatures = classify.signatures_of(self._served)
         except classify.NoAnswer as error:
             raise ValueError(f"MODEL must be served. {error}") from None
+        if "features" not in self._signatures:
+            raise ValueError(
+                "MODEL, where it is an address, must be a classifier of "
+                "images, with a signature `features`. Received: "
+                f"{url!r}, with {self._signatures}"
+            )
 
     def ask(self, path: str) -> Answer:
         """Classify a file with the signature `serving_default`."""

@@ -296,7 +296,8 @@ def test_a_served_model_answers_as_the_savedmodel(
 ):
     monkeypatch.setenv("no_proxy", "*")
     loaded = models["vit/1"]._classifier._loaded
-    served = tf_serving.Models({"vit": loaded.signatures})
+    detector = dict.fromkeys(("outputs", "pixels", "serving_default"))
+    served = tf_serving.Models({"vit": loaded.signatures, "yolos": detector})
     path = str(tmp_path / "image.png")
     pathlib.Path(path).write_bytes(images.valid()["png"])
     expected = models["vit/1"].ask(path)
@@ -311,6 +312,8 @@ def test_a_served_model_answers_as_the_savedmodel(
         assert model.features([broken]) == [None]
         with pytest.raises(ValueError, match="No model 'other'"):
             demo_models.load(f"http://{address}/v1/models/other")
+        with pytest.raises(ValueError, match="must be a classifier"):
+            demo_models.load(f"http://{address}/v1/models/yolos")
     assert [name for name, _ in found.classes] == [
         name for name, _ in expected.classes
     ]
