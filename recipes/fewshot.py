@@ -115,9 +115,10 @@ def run(config: Config, workdir: str = "") -> dict:
             An untrained ViT on scikit-learn's handwritten digits, the baseline
             of a trained representation.
         python -m recipes.fewshot \\
-            --config.model.weights=runs/digits/last.keras \\
+            --config.model.weights=runs/digits-mae/last.keras \\
+            --config.model.include_top=False \\
             --config.model.layer=encoderblock_1
-            Any model, layer and data set.
+            Any model, layer and data set; this one was trained without labels.
         python -m recipes.fewshot \\
             --config=recipes/configs/fewshot.py:ViTL16,cifar100
             Released weights on a data set of TFDS.

@@ -65,7 +65,8 @@ def export_savedmodel(
 ) -> str:
     """Write a SavedModel for TF Serving, with its preprocessing.
 
-    The graph decodes, resizes and scales images as in evaluation. Signatures,
+    The graph decodes images, stretches them to the model's size and scales
+    them, as evaluation does without a central crop. Signatures,
     each for any number N of images:
 
     - `serving_default`: `image_bytes` string [N] (JPEG, PNG, GIF, BMP, WebP;

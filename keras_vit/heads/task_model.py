@@ -49,7 +49,8 @@ class Task(keras.layers.Layer):
 
     Args:
         head: A key of `HEADS`, such as "yolos".
-        task: "detection", "segmentation", "depth", "pose", or "masked_images".
+        task: "detection", "segmentation", "depth", "pose", "actions", or
+            "masked_images".
         options: The arguments of the head's function. Of `unused_weights`, the
             names and shapes of what a released file holds and no layer reads,
             it has variables that are not trained, so that it is written back.
@@ -115,7 +116,7 @@ class TaskModel(ImageModel):
 
     @property
     def task(self) -> str:
-        """ "detection", "segmentation", "depth", "pose" or "masked_images"."""
+        """Its task; see `Task`."""
         return self._task.task
 
     @property
@@ -152,8 +153,9 @@ class TaskModel(ImageModel):
                 its `image_shape`.
             image_sizes: (height, width) of each image before, in pixels; None
                 for those of the model's input.
-            **options: Those of the task. Detection: `threshold`, the least
-                score of a box, 0.5. Segmentation: those of
+            **options: Those of the task. Detection and actions: `threshold`,
+                the least score of a box, 0.5, of OWL-ViT and OWLv2 0.1.
+                Segmentation by queries: those of
                 `keras_vit.heads.segments.interpret`. Pose: `threshold`, 0.
 
         Returns:
@@ -161,8 +163,9 @@ class TaskModel(ImageModel):
             `[n, 4]`, left, top, right and bottom in pixels of the image;
             "scores", "labels" and "names". Segmentation: "classes", `[H, W]`,
             the class of each pixel; or "segments", `[H, W]`, and a list
-            "segments_info". Depth: "depth", `[H, W]`, in metres, or larger for
-            what is near where "is_relative" is there and true.
+            "segments_info". Depth: "depth", `[H, W]`: in metres, or larger for
+            what is near where "is_relative" is true; without it (DPT) what the
+            model was trained for, in `Intel/dpt-large` larger for what is near.
             Pose: "keypoints", `[n, 2]`, x and y in pixels; "scores", "labels"
             and "names".
 

@@ -1,8 +1,8 @@
 """Attention weights of a model, recomputed on demand.
 
-They are available for the families whose blocks attend to all tokens: ViT and
-its hybrids, MViT with its pooled queries and keys, and Axial-ViT, whose blocks
-have one attention along columns and one along rows.
+They are available for the families whose blocks attend to all tokens: ViT, its
+relatives and hybrids, MViT with its pooled queries and keys, and Axial-ViT,
+whose blocks have one attention along columns and one along rows.
 """
 
 import keras

@@ -85,12 +85,14 @@ def token_mixing(model: keras.Model) -> dict[str, np.ndarray]:
     """Return the weights of the hidden units of MLPs over tokens.
 
     Args:
-        model: An MLP-Mixer or RaftMLP, or a model that contains it.
+        model: An MLP-Mixer, RaftMLP, ResMLP, gMLP or feed-forward-only ViT, or
+            a model that contains it.
 
     Returns:
         Path of each MLP -> the weights of its hidden units on the tokens,
         `[units, rows, columns]`; for MLPs along an axis of rafts
-        `[units, rafts, tokens]`.
+        `[units, rafts, tokens]`. A ResMLP and a gMLP have a single layer, whose
+        outputs are the units.
 
     Raises:
         ValueError: If the model has no MLP over tokens.

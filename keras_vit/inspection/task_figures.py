@@ -22,7 +22,8 @@ def plot_task(
     """Draw images with what `TaskModel.interpret` returns of them.
 
     Boxes are drawn with names and scores, classes and segments as colours over
-    the image, depth beside it, near places bright, and keypoints as dots.
+    the image, depth below it, near places bright, and keypoints as dots. Depth
+    without "is_relative" is taken for metres.
 
     Args:
         images: `[H, W, C]` each, in [0, 255], of the sizes that were given to

@@ -38,7 +38,8 @@ class ModelArguments(TypedDict, total=False):
         classes: Number of classes; 1000. If it differs from that of the
             weights, the head is replaced by zeros and `pre_logits` is dropped,
             as in the paper's fine-tuning.
-        input_shape: (height, width, channels) in pixels; (224, 224, 3). For
+        input_shape: (height, width, channels) in pixels; (224, 224, 3), or
+            that of a published model, such as (518, 518, 3) of DINOv2. For
             videos (frames, height, width, channels). Weights are fitted to
             another size or number of channels.
         classifier_activation: Activation of the head; None gives logits.
@@ -55,8 +56,8 @@ class ModelArguments(TypedDict, total=False):
             pass: less memory, a third more work.
         pixel_mean, pixel_std: Mean and divisor of pixels, one number or one for
             each channel; 127.5, which scales them to [-1, 1].
-        head_bias_init: The head's first bias; -10 for a sigmoid loss over
-            many classes.
+        head_bias_init: The head's first bias, such as -10 for a sigmoid loss
+            over many classes; 0.
         class_names: Class names, `model.class_names`; none. A head of weights
             with the same names in another order is put into this order.
         position_grid: (height, width) of the weights' grid of patches, needed

@@ -116,8 +116,9 @@ class ConvMLPConfig:
         depths: Number of blocks in each level of MLPs.
         hidden_sizes: Width D of each level.
         stem_size: Width of the first convolutions; 64.
-        num_conv_blocks: Number of bottlenecks before the MLPs.
-        mlp_ratio: Width of the MLPs' hidden layer divided by that of the map.
+        num_conv_blocks: Number of bottlenecks before the MLPs; 2.
+        mlp_ratio: Width of the MLPs' hidden layer divided by that of the map;
+            2.
         drop_path_rate: Stochastic depth of the last block of each level; it
             grows linearly from 0 in the first.
     """

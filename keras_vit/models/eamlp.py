@@ -214,7 +214,7 @@ class EAMLPConfig:
         token_dim: Width of the stem's tokens; 64.
         position_embedding: "sinusoid", by the formula, or a fixed "table",
             for weights that have another one; "sinusoid".
-        stem_dropout_rate: Dropout of the stem's attention.
+        stem_dropout_rate: Dropout of the stem's attention; 0.1.
         drop_path_rate: Stochastic depth of the last block; it grows linearly
             from 0 in the first.
     """

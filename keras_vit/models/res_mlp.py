@@ -124,7 +124,7 @@ class ResMLPConfig:
         num_layers: Number of blocks.
         hidden_size: Width D of the tokens.
         mlp_dim: Hidden width of the MLPs over channels.
-        layer_scale: Initial value of the scales of residual branches.
+        layer_scale: Initial value of the scales of residual branches; 1e-4.
         drop_path_rate: Stochastic depth, the same in all blocks.
     """
 

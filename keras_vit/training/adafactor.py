@@ -9,7 +9,7 @@ from keras_vit._keras import variable_index
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MomentumAdafactor(keras.optimizers.Optimizer):
-    """Adam of a third of the memory: factored squares, bfloat16 momentum.
+    """Adam of a quarter of the memory: factored squares, bfloat16 momentum.
 
         s = min(beta_2, 1 - t^-0.8)
         R = s R + (1 - s) mean_columns(g^2),   C likewise over rows

@@ -41,7 +41,8 @@ def set_loss(model: keras.Model, loss: TaskLoss) -> None:
     Args:
         model: A model with a dictionary of outputs.
         loss: `SetDetectionLoss`, `SetSegmentationLoss`, `PixelCrossentropy`,
-            `RelativeDepthLoss`, `MetricDepthLoss` or `ContrastiveLoss`.
+            `RelativeDepthLoss`, `MetricDepthLoss`, `ActionLoss` or
+            `ContrastiveLoss`.
 
     Raises:
         ValueError: If the loss is contrastive, and the model accumulates
