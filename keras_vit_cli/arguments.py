@@ -31,11 +31,12 @@ PREDICT = """Classifies images or videos, and draws the model's attention.
 
 MODEL is a .keras file, a SavedModel (a version's directory), released weights
 as CONSTRUCTOR:NAME (ViTB16:augreg+imagenet2012), or any other checkpoint that
-keras_vit.from_pretrained reads. IMAGE is a file, a folder, or a pattern (photos/*.jpg). For
-a model of videos it is a video, whose clips are classified one by one. Of a
-model for detection, segmentation, depth or pose it prints a line of JSON for
-each image, and --drawing shows what the model found. A model of images and
-texts, such as CLIP, takes the names of its classes by --classes."""
+keras_vit.from_pretrained reads. IMAGE is a file, a folder, or a pattern
+(photos/*.jpg). For a model of videos it is a video, whose clips are classified
+one by one. Of a model for detection, segmentation, depth or pose it prints a
+line of JSON for each image, and --drawing shows what the model found. A model
+of images and texts, such as CLIP, takes the names of its classes by
+--classes."""
 
 INDEX = """Writes the embeddings of images, to search them by words.
 

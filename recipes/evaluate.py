@@ -4,8 +4,8 @@ python -m recipes.evaluate MODEL --dataset=imagenet2012 --split=validation
 
 MODEL is a .keras file, released weights as CONSTRUCTOR:NAME
 (ViTB16:augreg+imagenet2012), or any other checkpoint that
-keras_vit.from_pretrained reads. Images are resized directly to the model's size, as in the authors' evaluation,
-or as its run evaluated them.
+keras_vit.from_pretrained reads. Images are resized directly to the model's
+size, as in the authors' evaluation, or as its run evaluated them.
 
 If MODEL is a file of a run on the same data set, the images are those that the
 run held out, as config.json beside it says. If images are measured that MODEL

@@ -71,8 +71,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     The workdir, "runs/" and the data set's name unless given, receives
     config.json, metrics.csv, tensorboard/, checkpoints/, last.keras (the
     model of the last evaluation, written at the end), best.keras (that of the
-    highest evaluation accuracy), curves.png, predictions.png and examples/; with broken="skip"
-    also skipped.csv, the skipped files and the reasons.
+    highest evaluation accuracy), curves.png, predictions.png and examples/;
+    with broken="skip" also skipped.csv, the skipped files and the reasons.
 
     Returns:
         Loss, accuracy and step of the last evaluation, and those of the best

@@ -100,8 +100,8 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     The workdir, "runs/", the data set's name and the objective unless given,
     receives config.json, metrics.csv, tensorboard/, checkpoints/, curves.png,
     last.keras (the model of the last evaluation, written at the end) and
-    best.keras (that of the lowest evaluation loss): the plain model without a head, which is a
-    `weights` of fine-tuning.
+    best.keras (that of the lowest evaluation loss): the plain model without a
+    head, which is a `weights` of fine-tuning.
 
     Returns:
         Loss, further metrics and step of the last evaluation; those of the best

@@ -12,6 +12,9 @@ Masks: `images/training/*.jpg` and `annotations/training/*.png`, and the same of
 
 Depth: `train/images/` and `train/depth/`, and `val/` or `test/`: a PNG of 16
 bits, or an npz file with `depth` in metres; 0 where it is unknown.
+
+Images beside masks and depth are JPEG, PNG, WebP or BMP. Their EXIF orientation
+is not applied: targets are those of the stored pixels.
 """
 
 import hashlib

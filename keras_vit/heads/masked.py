@@ -254,8 +254,9 @@ def mae(
         fixed_positions=fixed_positions,
     )
     blocks = _blocks_of_visible(inner)
+    positions = None
     if fixed_positions and not _is_video(inner):
-        _fix_positions(inner)
+        positions = _table_of_positions(inner)
     visible = keras.Input((None,), name="visible", dtype="int32")
     x = blocks[0].input  # [B, F + N, D]
     count = math.prod(inner.metadata["grid"])
@@ -283,6 +284,8 @@ def mae(
             f"Received: mask_ratio={mask_ratio}, which leaves "
             f"{whole.num_visible} of {count} patches visible"
         )
+    if positions is not None:
+        _fix(positions)
     return whole
 
 
@@ -313,8 +316,8 @@ def _blocks_of_visible(inner):
     return blocks
 
 
-def _fix_positions(inner):
-    """Set the table of positions to MAE's, and freeze it."""
+def _table_of_positions(inner):
+    """Return the layer of positions that can be MAE's."""
     names = [layer.name for layer in inner.layers]
     layer = "posembed_input" in names and inner.get_layer("posembed_input")
     if not layer or layer.kind != "learned_1d":
@@ -323,6 +326,11 @@ def _fix_positions(inner):
             "table of positions before its blocks. Received: "
             f"{inner.name!r}, of the family {inner.family!r}, without one"
         )
+    return layer
+
+
+def _fix(layer):
+    """Set the table of positions to MAE's, and freeze it."""
     table = layer.pos_embedding
     prefix = int(layer.class_token)
     table.assign(sines_2d(layer.grid_size, table.shape[-1], prefix))

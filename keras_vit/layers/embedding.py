@@ -245,7 +245,7 @@ class AddPositionEmbs(keras.layers.Layer):
     but are different grids.
 
     The paper's relative embeddings are not added to the tokens. They are a bias
-    on the attention logits: `MultiHeadSelfAttention(relative_positions=True)`.
+    on the attention logits: `keras_vit.ViT(position_embedding="relative")`.
 
     Args:
         grid_size: Patches per side, or (height, width) of the grid of patches.

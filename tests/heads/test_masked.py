@@ -540,5 +540,10 @@ def test_what_cannot_be_masked_is_refused(changes, reason):
 @torch_only
 @pytest.mark.parametrize("ratio", [0.0, 0.99])
 def test_a_ratio_without_a_masked_or_a_visible_patch_is_refused(ratio):
+    model = backbone()
+    positions = model.get_layer("posembed_input")
+    (before,) = positions.get_weights()
     with pytest.raises(ValueError, match=f"mask_ratio={ratio}, which leaves"):
-        mae(backbone(), mask_ratio=ratio)
+        mae(model, mask_ratio=ratio)
+    np.testing.assert_array_equal(positions.get_weights()[0], before)
+    assert positions.trainable
