@@ -164,7 +164,7 @@ def check_clipping(model: keras.Model, stacklevel: int) -> None:
 class ScaledRates(_Optimizer):
     """Mixin for optimizers: a share of the learning rate for each variable.
 
-    Must precede the optimizer class.
+    Must precede the optimizer class, and `UpdateByRate` be beside it.
 
     Args:
         factor: Function from a variable's path to its share, or to a function
@@ -197,14 +197,6 @@ class ScaledRates(_Optimizer):
             finally:
                 self._share = 1.0
 
-    def _backend_update_step(self, grads, variables, learning_rate):
-        for share, group in self._groups(variables).items():
-            super()._backend_update_step(
-                [grads[i] for i in group],
-                [variables[i] for i in group],
-                learning_rate * self._now(share),
-            )
-
     def _now(self, share):
         return share(self.iterations) if callable(share) else share
 
@@ -214,6 +206,22 @@ class ScaledRates(_Optimizer):
         for i, variable in enumerate(variables):
             groups.setdefault(self.factor(variable.path), []).append(i)
         return groups
+
+
+class UpdateByRate(keras.optimizers.Optimizer):
+    """The update of `ScaledRates`, one for each rate.
+
+    Must follow the optimizer class, so that it does once what it does once a
+    step (Nadam), unless the class has a whole update of its own.
+    """
+
+    def _backend_update_step(self, grads, variables, learning_rate):
+        for share, group in self._groups(variables).items():
+            super()._backend_update_step(
+                [grads[i] for i in group],
+                [variables[i] for i in group],
+                learning_rate * self._now(share),
+            )
 
 
 class ScheduledDecay(_Optimizer):

@@ -29,6 +29,8 @@ def clip_whole_gradient(optimizer_class: type) -> type:
 def schedule_decay(optimizer_class: type, decay: Callable) -> type:
     """Return an optimizer class whose weight decay depends on the step.
 
+    Files do not hold the class: load a compiled model with `compile=False`.
+
     Args:
         optimizer_class: A class of `keras.optimizers`. Its `weight_decay` must
             be given, and is not used.
@@ -42,7 +44,8 @@ def schedule_decay(optimizer_class: type, decay: Callable) -> type:
 def multiply_head_decay(optimizer_class: type, times: float) -> type:
     """Return an optimizer class with another weight decay for the head.
 
-    A head that decays strongly makes better features for a few labels.
+    A head that decays strongly makes better features for a few labels. Files do
+    not hold the class: load a compiled model with `compile=False`.
 
     Args:
         optimizer_class: A class of `keras.optimizers`. Its `weight_decay` must

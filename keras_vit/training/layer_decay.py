@@ -8,8 +8,9 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from keras_vit._keras import ScaledRates
+from keras_vit._keras import ScaledRates, UpdateByRate
 from keras_vit.models import ImageModel
+from keras_vit.ops.adam import FusedAdam
 from keras_vit.training.derived import Derived
 
 
@@ -186,13 +187,17 @@ def _scaled(optimizer_class):
     """Return the subclass of an optimizer class, registered with Keras."""
     name = f"ScaledRates{optimizer_class.__name__}"
     derived = dict(derived=(_scaled, optimizer_class))
-    subclass = Derived(name, (_ScaledRates, optimizer_class), derived)
+    bases = (_ScaledRates, optimizer_class, UpdateByRate)
+    if issubclass(optimizer_class, FusedAdam):
+        bases = (_ScaledRates, UpdateByRate, optimizer_class)
+    subclass = Derived(name, bases, derived)
     register = keras.saving.register_keras_serializable("keras_vit", name)
     return register(subclass)
 
 
 # A file that was saved by another process must find its class.
 for _name in (
-    "SGD Adam AdamW Adadelta Adafactor Adagrad Adamax Ftrl Lion Nadam RMSprop"
+    "SGD Adam AdamW Adadelta Adafactor Adagrad Adamax Ftrl Lamb Lion Muon "
+    "Nadam RMSprop ScheduleFreeAdamW"
 ).split():
     _scaled(getattr(keras.optimizers, _name))
