@@ -34,9 +34,9 @@ def find_layers(augment: tuple[str, ...], classes: int) -> tuple[list, list]:
     Each text is one of:
 
     - `"RandomErasing(factor=0.5)"`, an image augmentation layer of
-      `keras.layers` with literal arguments, applied to each image separately.
-      Those that mix images, such as `"MixUp(alpha=0.2)"`, are applied to the
-      batch, and mix the labels as well;
+      `keras.layers`, except AugMix, with literal arguments, applied to each
+      image separately. Those that mix images, such as `"MixUp(alpha=0.2)"`, are
+      applied to the batch, and mix the labels as well;
     - `"batch:RandomErasing(factor=0.5)"`, applied to the batch;
     - `"my_module:MyLayer(factor=0.5)"`, a layer of your own, a subclass
       of such a layer;

@@ -166,7 +166,8 @@ def two_towers(
         A model that shares the layers of both.
 
     Raises:
-        ValueError: If the widths differ and `projection` is False.
+        ValueError: If the widths differ and `projection` is False, or the
+            image tower makes maps in place of a vector.
 
     Example:
         text = keras_vit.text.text_tower(
@@ -221,6 +222,11 @@ def _join(image, images, text, similarity):
 
 def _image_tower(inner, size: Count, projects):
     """Return an image tower that ends in embeddings of a size."""
+    if len(inner.representation.shape) != 2:
+        raise ValueError(
+            "`image_tower` must make one vector of an image. Received: "
+            f"{inner.name!r}, which makes {inner.representation.shape}"
+        )
     head = inner.head
     if head is not None and head.units == size and projects is not False:
         head.bias.trainable = False  # of zeros, which files do not have

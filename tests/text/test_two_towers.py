@@ -247,6 +247,11 @@ def test_towers_that_do_not_meet_are_refused():
     image = keras_vit.ViT(**VIT, input_shape=(16, 16, 3), include_top=False)
     with pytest.raises(ValueError, match="`projection`.*8 of images"):
         keras_vit.two_towers(image, text, projection=False)
+    maps = keras_vit.ViT(
+        **VIT, input_shape=(16, 16, 3), include_top=False, pooling="unpooled"
+    )
+    with pytest.raises(ValueError, match="one vector of an image.*2, 2, 8"):
+        keras_vit.two_towers(maps, text)
     with pytest.raises(ValueError, match="two towers of a CLIP"):
         model = keras_vit.two_towers(image, text)
         keras_vit.save_checkpoint(model, "own", format="huggingface")
