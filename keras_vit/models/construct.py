@@ -99,9 +99,9 @@ def from_pretrained(
         is_classifier or changes.get("feature_maps")
     ):
         raise ValueError(
-            f"{opened.name!r} is of a model of feature maps, which is opened as "
-            "it is: `keras.models.load_model(path)`. For its backbone without "
-            "a head pass include_top=False."
+            f"{opened.name!r} is of a model of feature maps, which is opened "
+            "as it is: `keras.models.load_model(path)`. For its backbone "
+            "without a head pass include_top=False."
         )
     if opened.metadata.get("classes") is None and not is_classifier:
         changes["include_top"] = False
