@@ -22,6 +22,9 @@ def run(flags) -> int:
             source.metadata[name] = getattr(flags, name)
     if flags.num_heads:
         _check_heads(source.metadata, flags.num_heads)
+        if source.metadata.get("num_heads"):
+            flags.num_heads = None  # which models with a head do not take
+    if flags.num_heads:
         source = checkpoint.with_metadata(source, num_heads=flags.num_heads)
     has_texts = checkpoint.open_text(source) is not None
     if flags.format == "keras_vit" or (

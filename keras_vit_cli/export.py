@@ -108,6 +108,11 @@ def _refuse_served(options):
             f"{', '.join(f'--{name}' for name in given)} must be left out for "
             f"{options.path!r}: only a SavedModel has a place for it"
         )
+    if options.images and options.precision == "float32":
+        raise ValueError(
+            f"--images must be left out for {options.path!r} in float32: they "
+            "warm up a SavedModel, or show what another --precision changes"
+        )
 
 
 def _check_activation(model, activation):

@@ -21,14 +21,17 @@ def train_head_only(model: keras.Model) -> None:
             of this package or several.
     """
     inner = ImageModel.find(model)
-    inner.trainable = True  # or layers of a frozen model would not be trained
-    for layer in inner.layers:
-        layer.trainable = layer is inner.head
-    if not model.trainable_variables:
+    inside = {id(variable) for variable in inner.variables}
+    if inner.head is None and all(
+        id(variable) in inside for variable in model.trainable_variables
+    ):
         raise ValueError(
             "`model` must have a head to train. Received one made with "
             "include_top=False"
         )
+    inner.trainable = True  # or layers of a frozen model would not be trained
+    for layer in inner.layers:
+        layer.trainable = layer is inner.head
 
 
 def train_low_rank(model: keras.Model, rank: int) -> None:

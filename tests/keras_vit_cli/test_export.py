@@ -161,6 +161,9 @@ def test_errors_are_sentences(saved, version, tmp_path, capsys):
     words = saved / "model.keras", tmp_path / "a" / "1", "--images", broken
     assert export(*words) == 2
     assert "broken.jpg" in capsys.readouterr().err
+    words = saved / "model.keras", tmp_path / "a.onnx", "--images", broken
+    assert export(*words) == 2
+    assert "--images must be left out" in capsys.readouterr().err
     assert not (tmp_path / "a" / "1").exists()
 
 

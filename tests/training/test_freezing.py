@@ -206,8 +206,11 @@ def test_low_rank_updates_freeze_the_weights_of_a_block_itself():
 
 
 def test_what_cannot_be_trained_is_refused():
+    backbone = seeded_vit(include_top=False, classes=None)
+    trained = paths_of(backbone)
     with pytest.raises(ValueError, match="must have a head"):
-        training.train_head_only(seeded_vit(include_top=False, classes=None))
+        training.train_head_only(backbone)
+    assert paths_of(backbone) == trained
     with pytest.raises(
         ValueError, match="`rank` must be an integer of at least 1"
     ):

@@ -238,8 +238,10 @@ class TestConvert:
         same(*(tensors_of(tmp_path / x / FILE) for x in "ab"))
 
     def test_a_head_is_kept(self, tmp_path):
-        arguments = [str(drawn("tasks") / "yolos"), str(tmp_path / "a.keras")]
-        arguments.append("--format=keras_vit")
+        source = drawn("tasks") / "yolos"
+        heads = keras_vit.from_pretrained(source).metadata["num_heads"]
+        arguments = [str(source), str(tmp_path / "a.keras")]
+        arguments += ["--format=keras_vit", f"--num_heads={heads}"]
         assert keras_vit_cli.main(["convert", *arguments]) == 0
         model = keras.models.load_model(tmp_path / "a.keras")
         assert model.task == "detection"
