@@ -68,20 +68,26 @@ def accumulate(model: keras.Model, micro_batches: int) -> keras.Model:
             f"model has layers of it alone. Received: {model.name!r} with its "
             "own `compute_loss`. Call `set_loss` on the returned model instead."
         )
-    classes = {
-        "jax": _JaxAccumulation,
-        "tensorflow": _TensorFlowAccumulation,
-        "torch": _TorchAccumulation,
-    }
-    trained = classes[keras.backend.backend()](
-        model.input, model.output, name=model.name
-    )
+    trained = _OF_BACKEND(model.input, model.output, name=model.name)
     trained.micro_batches = micro_batches
     return trained
 
 
 class _Accumulation(keras.Model):
     """The base class of the training steps of the backends."""
+
+    # Files of it, such as those of `keras.callbacks.ModelCheckpoint`, open as
+    # what continues the training.
+    def get_config(self):
+        return super().get_config() | dict(micro_batches=self.micro_batches)
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        micro_batches = config.pop("micro_batches")
+        trained = super().from_config(config, custom_objects)
+        trained.micro_batches = micro_batches
+        return trained
 
     def _check_batch(self, data, replicas=1):
         """Refuse a batch whose known size is not divisible.
@@ -234,3 +240,14 @@ class _TorchAccumulation(_Accumulation):
         with torch.no_grad():
             self.optimizer.apply([w.value.grad for w in weights], weights)
         return self.get_metrics_result()
+
+
+_OF_BACKEND = keras.saving.register_keras_serializable(
+    "keras_vit", "Accumulation"
+)(
+    dict(
+        jax=_JaxAccumulation,
+        tensorflow=_TensorFlowAccumulation,
+        torch=_TorchAccumulation,
+    )[keras.backend.backend()]
+)

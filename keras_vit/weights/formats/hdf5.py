@@ -37,7 +37,7 @@ def read_keras(path: str) -> tuple[dict[str, Stored], dict]:
         )
     # Others of ours are more than a backbone with a classifier.
     package, _, name = str(config.get("registered_name")).partition(">")
-    if package == "keras_vit" and name != "ImageModel":
+    if package == "keras_vit" and name not in ("ImageModel", "Accumulation"):
         raise guard.refuse(
             f"is of a {name}, which is opened as it is: "
             "`keras.models.load_model(path)`."
