@@ -56,6 +56,14 @@ class ImageModel(graph.Model):
         flat = getattr(model, "layers", ()) if not found else ()
         marks = [layer for layer in flat if isinstance(layer, layers.Metadata)]
         if len(marks) == 1:
+            if all(len(x.shape) < 4 for x in model.inputs):
+                raise ValueError(
+                    f"`{argument}` must take images, [B, H, W, C], or videos. "
+                    f"Received: {model.name!r}, which takes shapes "
+                    f"{[x.shape for x in model.inputs]}. A SigLIP 2 for images "
+                    "of any shape is opened for one of them by "
+                    "keras_vit.from_pretrained(..., input_shape=(256, 256, 3))"
+                )
             heads = [layer for layer in flat if layer.name == "head"]
             has_head = heads and heads[0].output is model.output
             end = model.output if has_head else marks[0].output

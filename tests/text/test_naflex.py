@@ -43,7 +43,7 @@ def test_images_of_any_shape_become_the_librarys_patches(tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_images_of_one_shape_are_those_of_a_siglip():
+def test_images_of_one_shape_are_those_of_a_siglip(tmp_path):
     model = keras_vit.from_pretrained(FOLDER)
     image = IMAGES[-1].reshape(8, 32, 3).astype("float32")
     fixed = keras_vit.from_pretrained(FOLDER, input_shape=image.shape)
@@ -60,6 +60,8 @@ def test_images_of_one_shape_are_those_of_a_siglip():
     assert classifier.output_shape == (None, 3)
     alone = keras_vit.from_pretrained(FOLDER, towers="image")
     assert isinstance(alone, keras_vit.text.NaFlexModel)
+    with pytest.raises(ValueError, match="`model` must take images"):
+        keras_vit.save_checkpoint(alone, tmp_path, format="huggingface")
     found = numpy(alone(alone.patches([image])))
     expected = numpy(fixed.image_tower(image[None]))
     near(found, expected)
