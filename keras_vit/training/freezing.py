@@ -22,12 +22,12 @@ def train_head_only(model: keras.Model) -> None:
     """
     inner = ImageModel.find(model)
     inside = {id(variable) for variable in inner.variables}
-    if inner.head is None and all(
-        id(variable) in inside for variable in model.trainable_variables
-    ):
+    trains_own = any(id(x) not in inside for x in model.trainable_variables)
+    trains_head = inner.head is not None and (model is inner or model.trainable)
+    if not (trains_own or trains_head):
         raise ValueError(
             "`model` must have a head to train. Received one made with "
-            "include_top=False"
+            "include_top=False, or in a model that is frozen"
         )
     inner.trainable = True  # or layers of a frozen model would not be trained
     for layer in inner.layers:

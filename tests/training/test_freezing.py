@@ -211,6 +211,10 @@ def test_what_cannot_be_trained_is_refused():
     with pytest.raises(ValueError, match="must have a head"):
         training.train_head_only(backbone)
     assert paths_of(backbone) == trained
+    frozen = keras.Sequential([seeded_vit()])
+    frozen.trainable = False
+    with pytest.raises(ValueError, match="in a model that is frozen"):
+        training.train_head_only(frozen)
     with pytest.raises(
         ValueError, match="`rank` must be an integer of at least 1"
     ):
