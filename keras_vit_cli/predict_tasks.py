@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_vit import data
-from keras_vit.data import pillow
 from keras_vit.heads import TaskModel
 from keras_vit.inspection import task_figures
 
@@ -55,12 +54,7 @@ class Finder:
         """
         model = self._model
         image = data.decode.read_pixels(path, model.image_shape[2])
-        square = model.prepare(image)
-        resized = pillow.resize(square, model.image_shape[:2])
-        outputs = model.predict_on_batch(resized[None].astype("float32"))
-        sizes = [size or image.shape[:2]]
-        (found,) = model.interpret(outputs, sizes, **options)
-        return image, found
+        return image, model.find_in(image, size, **options)
 
 
 def run(options, finder, paths: list[str]) -> int:

@@ -106,9 +106,10 @@ class Task:
             of their sides unless they are evaluated "stretched".
         colours: The largest relative change of brightness, contrast and
             saturation in training, and ten times that of hue.
-        eval_view: How images get the size of the model in evaluation:
-            "stretched", "padded" (EoMT; the ratio is kept) or "windows"
-            (segmentation with EoMT; the shorter side is the model's).
+        eval_view: How images get the size of the model in evaluation, and in
+            `find_in` and `keras-vit predict`: "stretched", "padded" (EoMT; the
+            ratio is kept) or "windows" (segmentation with EoMT; the shorter
+            side is the model's).
         zero_is_ignored: Whether masks count classes from 1, with 0 where a
             pixel does not count.
         depth_unit: Metres of 1 in a PNG of 16 bits.
@@ -338,6 +339,7 @@ def pipelines(config, info, train, evaluated):
             scales=tuple(task.scales),
             # As the images on which the run is scored, and those of `predict`.
             keep_ratio=task.eval_view != "stretched",
+            fill=128 if task.eval_view == "stretched" else 0,
             flip=config.data.flip,
             colours=task.colours,
             **inputs.shard_options(*shard),
@@ -383,6 +385,7 @@ def objective(
             num_queries=task.num_queries,
             num_blocks=task.num_blocks,
             kind=KINDS[task.name],
+            view=task.eval_view,
         )
         loss = training.SetSegmentationLoss(
             no_object_weight=task.no_object_weight,

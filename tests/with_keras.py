@@ -119,10 +119,11 @@ def serve_plainly(monkeypatch):
     to load.
     """
 
-    def decode_valid(image_bytes, image_size, channels, budget=0):
+    def decode_valid(image_bytes, image_size, channels, budget, resize):
         def read(encoded):
             image = tf.io.decode_png(encoded, channels)
-            return tf.image.resize(image, image_size), tf.shape(image)[:2]
+            image = tf.cast(image, tf.float32)
+            return resize(image, image_size), tf.shape(image)[:2]
 
         number = tf.size(image_bytes)
         images, sizes = tf.map_fn(

@@ -204,6 +204,29 @@ def resize(image, image_size: tuple[int, int]):
     return tf.image.resize(image, image_size)
 
 
+def resize_padded(image, image_size: tuple[int, int]):
+    """Resize to fit into (height, width), the ratio of the sides kept.
+
+    The rest, below or at the right, is black.
+    """
+    tf = tensorflow()
+    size = fitted(tf.shape(image)[-3:-1], image_size)
+    missing = [n - m for n, m in zip(image_size, tf.unstack(size), strict=True)]
+    padding = [[0, n] for n in (*missing, 0)]
+    padding = [[0, 0]] * (image.shape.rank - 3) + padding
+    padded = tf.pad(tf.image.resize(image, size), padding)
+    shape = (*image.shape[:-3], *image_size, image.shape[-1])
+    return tf.ensure_shape(padded, shape)
+
+
+def fitted(size, image_size: tuple[int, int]):
+    """Return the size, int32 `[2]`, of an image that `resize_padded` fits."""
+    tf = tensorflow()
+    size = tf.cast(size, tf.float64)
+    scale = tf.reduce_min(tf.constant(image_size, tf.float64) / size)
+    return tf.maximum(tf.cast(tf.round(size * scale), tf.int32), 1)
+
+
 def read_image(
     path: str | os.PathLike, image_size: tuple[int, int], channels: int = 3
 ) -> np.ndarray:

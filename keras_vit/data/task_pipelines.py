@@ -41,12 +41,14 @@ class ViewOptions(TypedDict, total=False):
         flip: Whether half of the images are mirrored; by default True.
         colours: The largest relative change of brightness, contrast and
             saturation, and ten times that of hue; by default 0.
+        fill: Value of the padding; by default 128.
     """
 
     scales: tuple[float, float]
     keep_ratio: bool
     flip: bool
     colours: Rate
+    fill: Natural
 
 
 class FormOptions(ShardOptions, total=False):
@@ -91,7 +93,7 @@ def task_batches(
         max_objects: M, at most the number of a model's queries.
         seed: Seed of order and views.
         start_step: Number of batches to skip.
-        **options: `scales`, `keep_ratio`, `flip` and `colours`
+        **options: `scales`, `keep_ratio`, `flip`, `colours` and `fill`
             (`ViewOptions`); `as_masks` (`FormOptions`); `shard_index`,
             `num_shards` and `num_replicas` (`ShardOptions`).
 
@@ -119,7 +121,8 @@ def task_batches(
             example_seed,
             options.get("scales", (1.0, 1.0)),
             options.get("flip", True),
-            keep_ratio=options.get("keep_ratio", True),
+            options.get("fill", 128),
+            options.get("keep_ratio", True),
         )
         colours = options.get("colours", 0.0)
         images = example.pop("images")
@@ -157,7 +160,7 @@ def task_eval_batches(
         source: The evaluation part of `load_task`.
         batch_size, image_size, channels, max_objects: See `task_batches`.
         padded: Whether images keep their ratio, and are padded at the right or
-            below, rather than stretched.
+            below with black, rather than stretched.
         **options: `as_masks`, `shard_index`, `num_shards` and `num_replicas`.
 
     Returns:
@@ -179,7 +182,7 @@ def task_eval_batches(
         size = tf.shape(example["images"])[:2]
         if padded:
             example = joint.jitter_scale(
-                example, image_size, (0, 0), (1.0, 1.0), flip=False
+                example, image_size, (0, 0), (1.0, 1.0), flip=False, fill=0
             )
         image = example.pop("images")
         resized = {

@@ -5,10 +5,13 @@ import math
 import numpy as np
 
 from keras_vit._arguments import Count, checked
-from keras_vit.data import decode
+from keras_vit.data import decode, pillow
 from keras_vit.data.optional_imports import tensorflow, unconverted
 from keras_vit.data.task_pipelines import pixels_of
 from keras_vit.data.task_sources import TaskSource
+
+# Of the sides of an image: each window takes the memory of an image.
+MOST = 64
 
 
 @checked
@@ -38,18 +41,9 @@ def task_windows(source: TaskSource, *, side: Count, channels: Count = 3):
     def load(index):
         example = source.load(int(index))
         image = pixels_of(source, int(index), example, channels)
-        image = tf.convert_to_tensor(image)
-        size = tuple(image.shape[:2])
-        height, width = (round(n * side / min(size)) for n in size)
-        scaled = height, width
-        image = decode.resize(decode.recolour(image, channels), scaled)
-        image = np.asarray(image, "float32")
-        starts = window_starts(scaled, side)
-        windows = [image[y : y + side, x : x + side] for y, x in starts]
-        return (
-            np.stack(windows),
-            *(np.array(n, "int32") for n in (starts, scaled, size)),
-        )
+        image = decode.recolour(tf.convert_to_tensor(image), channels)
+        found = image_windows(image, side, decode.resize)
+        return *found.values(), np.array(image.shape[:2], "int32")
 
     def prepare(index):
         kinds = ("float32", "int32", "int32", "int32")
@@ -61,6 +55,34 @@ def task_windows(source: TaskSource, *, side: Count, channels: Count = 3):
         prepare, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
     return examples.prefetch(tf.data.AUTOTUNE)
+
+
+def image_windows(image, side: int, resize=pillow.resize) -> dict:
+    """Return the "images", "starts" and "scaled" of `task_windows`.
+
+    Args:
+        image: `[H, W, C]`.
+        side: Of a window.
+        resize: Function of the image and of its new size.
+
+    Raises:
+        ValueError: If the image is more than `MOST` times as long as wide.
+    """
+    size = tuple(image.shape[:2])
+    if max(size) > MOST * min(size):
+        raise ValueError(
+            f"`image` must be at most {MOST} times as long as wide, to be cut "
+            f"into windows. Received: {size[0]} x {size[1]} pixels"
+        )
+    height, width = (round(n * side / min(size)) for n in size)
+    image = np.asarray(resize(image, (height, width)), "float32")
+    starts = window_starts((height, width), side)
+    windows = [image[y : y + side, x : x + side] for y, x in starts]
+    return dict(
+        images=np.stack(windows),
+        starts=np.array(starts, "int32"),
+        scaled=np.array((height, width), "int32"),
+    )
 
 
 def window_starts(size: tuple[int, int], side: int) -> list[tuple[int, int]]:

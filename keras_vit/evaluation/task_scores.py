@@ -12,7 +12,7 @@ from keras_vit.evaluation.callback import copy_of, updated
 from keras_vit.evaluation.dense import DepthErrors, MeanIoU
 from keras_vit.evaluation.frames import FrameAveragePrecision
 from keras_vit.evaluation.objects import CocoAveragePrecision, PanopticQuality
-from keras_vit.weights.resize import bilinear
+from keras_vit.heads import segments
 
 # Detections of an image that are counted, as COCO does.
 MAX_DETECTIONS = 100
@@ -66,8 +66,9 @@ def task_scores(
         images = keras.tree.map_structure(np.asarray, batch["images"])
         outputs = model.predict_on_batch(images)
         if "starts" in batch:
-            number, classes = _joined(batch, outputs, interpret)
-            _count(score, source, number, classes.shape, dict(classes=classes))
+            found = segments.joined(batch, outputs, interpret)
+            number, size = int(batch["index"]), found["classes"].shape
+            _count(score, source, number, size, found)
             continue
         numbers = np.asarray(batch["index"])
         sizes = [tuple(map(int, size)) for size in np.asarray(batch["sizes"])]
@@ -168,25 +169,6 @@ def _segments(target, found):
         },
         crowd=np.flatnonzero(target.get("crowd", ())).tolist(),
     )
-
-
-def _joined(batch, outputs, interpret):
-    """Return the number of an image and its classes, `[H, W]`, of windows."""
-    found = interpret(outputs, None, kind="semantic", class_scores=True)
-    first = found[0]["class_scores"]
-    total = np.zeros((*np.asarray(batch["scaled"]), first.shape[-1]), "float32")
-    count = np.zeros((*total.shape[:2], 1), "float32")
-    for (top, left), own in zip(
-        np.asarray(batch["starts"]), found, strict=True
-    ):
-        place = np.s_[top : top + first.shape[0], left : left + first.shape[1]]
-        total[place] += own["class_scores"]
-        count[place] += 1
-    total /= count
-    for axis, size in enumerate(np.asarray(batch["sizes"])):
-        matrix = bilinear(total.shape[axis], int(size)).astype("float32")
-        total = np.moveaxis(np.tensordot(matrix, total, (1, axis)), 0, axis)
-    return int(batch["index"]), total.argmax(axis=-1).astype("int32")
 
 
 class TaskScores(keras.callbacks.Callback):

@@ -13,6 +13,7 @@ def decode_valid(
     image_size: tuple[int, int],
     channels: int,
     budget: float = limits.DECODING_BUDGET,
+    resize=decode.resize,
 ):
     """Decode and resizes the images of a request that decode.
 
@@ -21,6 +22,7 @@ def decode_valid(
         image_size: (height, width) in pixels.
         channels: 1 or 3.
         budget: Seconds of one core for the images; see `limits.reasons`.
+        resize: Function of an image and `image_size`.
 
     Returns:
         float32 `[M, height, width, channels]`; the M indices of these images in
@@ -32,13 +34,15 @@ def decode_valid(
     number = tf.size(image_bytes, tf.int64)
 
     def one_jpeg():
-        return _decode_one_jpeg(image_bytes[0], image_size, channels, budget)
+        return _decode_one_jpeg(
+            image_bytes[0], image_size, channels, budget, resize
+        )
 
     def many():
         def read(i):
             image = decode.decode_image(image_bytes[i], channels)
             size = tf.shape(image)[:2]
-            image = tf.cast(decode.resize(image, image_size), "float32")
+            image = tf.cast(resize(image, image_size), "float32")
             return i, tf.ensure_shape(image, (*image_size, channels)), size
 
         claimed, reasons, parallel = _plan(image_bytes, budget)
@@ -61,7 +65,7 @@ def decode_valid(
     return tf.cond(one, one_jpeg, many)
 
 
-def _decode_one_jpeg(encoded, image_size, channels, budget):
+def _decode_one_jpeg(encoded, image_size, channels, budget, resize):
     """Do what `decode_valid` does for the most frequent request, one JPEG.
 
     Only the operations that may fail are in a data set, since its graph is
@@ -96,7 +100,7 @@ def _decode_one_jpeg(encoded, image_size, channels, budget):
     )
     image = formats.upright(image, turn)
     size = tf.shape(image)[:2]
-    image = tf.cast(decode.resize(image, image_size), "float32")
+    image = tf.cast(resize(image, image_size), "float32")
     image = tf.ensure_shape(image, (*image_size, channels))
     number = tf.cast(reason == limits.VALID, tf.int64)
     some = slice(0, number)

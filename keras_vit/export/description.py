@@ -109,9 +109,15 @@ def _scales_before(model, inner):
 def _resize(model):
     """Return how images come to the size of the input."""
     way = "bilinear to this size, no crop"
-    if isinstance(model, TaskModel) and model.options.get("pads"):
+    options = model.options if isinstance(model, TaskModel) else {}
+    if options.get("pads"):
         return f"padded with 0 below or on the right to a square, then {way}"
-    return way
+    return {
+        "padded": "bilinear to fit into this size, the ratio kept, then padded "
+        "with 0 below or on the right",
+        "windows": "bilinear until the shorter side has this size, then cut "
+        "into windows of it, whose scores are averaged",
+    }.get(options.get("view", ""), way)
 
 
 def _plain(value):

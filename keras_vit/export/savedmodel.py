@@ -65,9 +65,9 @@ def export_savedmodel(
 ) -> str:
     """Write a SavedModel for TF Serving, with its preprocessing.
 
-    The graph decodes images, stretches them to the model's size and scales
-    them, as evaluation does without a central crop. Signatures,
-    each for any number N of images:
+    The graph decodes images, stretches them to the model's size (EoMT may pad
+    them) and scales them, as evaluation does without a central crop.
+    Signatures, each for any number N of images:
 
     - `serving_default`: `image_bytes` string [N] (JPEG, PNG, GIF, BMP, WebP;
       grey, colour, with alpha, CMYK; of any sizes) -> `scores` float32 [N, k],

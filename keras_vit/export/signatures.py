@@ -1,5 +1,6 @@
 """The functions that a SavedModel serves."""
 
+from keras_vit.data import decode
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.export import decoding, limits, requests
 
@@ -164,6 +165,7 @@ def on_bytes_of(
     image_size: tuple[int, int],
     channels: int,
     budget: float,
+    resize=decode.resize,
 ):
     """Return a function that applies another to the images of a request."""
     tf = tensorflow()
@@ -174,7 +176,9 @@ def on_bytes_of(
     def read(image_bytes):
         with answers.limited(image_bytes):
             image_bytes = tf.identity(image_bytes)
-        return decoding.decode_valid(image_bytes, image_size, channels, budget)
+        return decoding.decode_valid(
+            image_bytes, image_size, channels, budget, resize
+        )
 
     def on_bytes(image_bytes, function):
         """Return what a function gives of images, what puts it back for all

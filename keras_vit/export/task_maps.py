@@ -59,27 +59,27 @@ def classes(scores, size):
     )
 
 
-def semantic(logits, masks, input_size: tuple[int, int]):
+def semantic(logits, masks, to_input):
     """Return the scores of classes that classes and masks of queries make.
 
     Args:
         logits: `[Q, K + 1]`
         masks: Logits, `[h, w, Q]`.
-        input_size: (height, width) of the model's input.
+        to_input: Function that resizes maps to the model's input.
 
     Returns:
         `[height, width, K]`
     """
     tf = tensorflow()
-    masks = tf.sigmoid(tf.image.resize(masks, input_size))
+    masks = tf.sigmoid(to_input(masks))
     return tf.tensordot(masks, tf.nn.softmax(logits)[:, :-1], 1)
 
 
-def panoptic(logits, masks, input_size: tuple[int, int], size, limits):
+def panoptic(logits, masks, to_input, size, limits):
     """Return segments that do not overlap.
 
     Args:
-        logits, masks, input_size: As of `semantic`.
+        logits, masks, to_input: As of `semantic`.
         size: (H, W) of the map.
         limits: The `Thresholds`.
 
@@ -92,7 +92,7 @@ def panoptic(logits, masks, input_size: tuple[int, int], size, limits):
     labels = tf.argmax(scores, -1, tf.int32)
     scores = tf.reduce_max(scores, -1)
     kept = (labels < logits.shape[-1] - 1) & (scores > limits.threshold)
-    scores, labels, masks = _kept(kept, scores, labels, masks, input_size)
+    scores, labels, masks = _kept(kept, scores, labels, masks, to_input)
     row_at = _rows(masks, size)
 
     def decide(i):
@@ -122,7 +122,7 @@ def panoptic(logits, masks, input_size: tuple[int, int], size, limits):
     return segments, tf.boolean_mask(labels, first), scores[first]
 
 
-def instances(logits, masks, input_size: tuple[int, int], size, limits):
+def instances(logits, masks, to_input, size, limits):
     """Return segments that may overlap, the last one on top.
 
     Arguments and results are those of `panoptic`.
@@ -132,7 +132,7 @@ def instances(logits, masks, input_size: tuple[int, int], size, limits):
     labels = tf.argmax(scores, -1, tf.int32)
     scores = tf.reduce_max(scores, -1)
     kept = scores >= limits.threshold
-    scores, labels, masks = _kept(kept, scores, labels, masks, input_size)
+    scores, labels, masks = _kept(kept, scores, labels, masks, to_input)
     row_at = _rows(masks, size)
 
     def measure(i):
@@ -183,7 +183,7 @@ def depth(values, size):
     return tf.cast(tf.round(share * 65_535), tf.int32), least, largest
 
 
-def _kept(kept, scores, labels, masks, input_size):
+def _kept(kept, scores, labels, masks, to_input):
     """Return those of queries that are kept, and one that owns nothing.
 
     Without any, a maximum over queries would have no value.
@@ -192,7 +192,7 @@ def _kept(kept, scores, labels, masks, input_size):
     masks = tf.boolean_mask(masks, kept, axis=2)
     # Before the resizing, which refuses images without a channel.
     masks = tf.pad(masks, [[0, 0], [0, 0], [0, 1]], constant_values=-1e9)
-    masks = tf.image.resize(masks, input_size)
+    masks = to_input(masks)
     scores, labels = (
         tf.pad(tf.boolean_mask(x, kept), [[0, 1]]) for x in (scores, labels)
     )
@@ -223,16 +223,16 @@ def _rows(maps, size):
     tf = tensorflow()
 
     def neighbours(m, n):
-        places = (tf.range(n, dtype=tf.float32) + 0.5) * (
-            m / tf.cast(n, tf.float32)
-        )
-        places = tf.clip_by_value(places - 0.5, 0, m - 1)
-        low = tf.minimum(tf.cast(places, tf.int32), max(m - 2, 0))
+        scale = tf.cast(m, tf.float32) / tf.cast(n, tf.float32)
+        places = (tf.range(n, dtype=tf.float32) + 0.5) * scale - 0.5
+        places = tf.clip_by_value(places, 0, tf.cast(m - 1, tf.float32))
+        low = tf.minimum(tf.cast(places, tf.int32), tf.maximum(m - 2, 0))
         share = places - tf.cast(low, tf.float32)
         return low, tf.minimum(low + 1, m - 1), share
 
-    above, below, vertical = neighbours(maps.shape[0], size[0])
-    left, right, horizontal = neighbours(maps.shape[1], size[1])
+    shape = tf.shape(maps)
+    above, below, vertical = neighbours(shape[0], size[0])
+    left, right, horizontal = neighbours(shape[1], size[1])
 
     def row_at(i):
         first = maps[above[i]]

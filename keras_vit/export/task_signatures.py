@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit.data import decode
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.export import limits, requests, signatures, task_maps
 from keras_vit.heads import TaskModel, segments
@@ -106,6 +107,7 @@ class TaskAnswers(requests.Requests):
         super().__init__(forward, max_images)
         self.names = _names(model)
         self.image_shape = model.image_shape
+        self.padded = model.options.get("view") == "padded"
         self._class_names = self._tf.constant(list(class_names), "string")
         self._top_k = top_k
         if "masks_queries_logits" in self.names:
@@ -196,12 +198,13 @@ class TaskAnswers(requests.Requests):
         )
 
     def _classes(self, outputs, sizes, reasons):
-        return self._of_scores(lambda x: x, outputs, sizes, reasons)
+        return self._of_scores(lambda x, size: x, outputs, sizes, reasons)
 
     def _classes_of_queries(self, outputs, sizes, reasons):
-        size = self.image_shape[:2]
         return self._of_scores(
-            lambda logits, masks: task_maps.semantic(logits, masks, size),
+            lambda logits, masks, size: task_maps.semantic(
+                logits, masks, self._to_input(size)
+            ),
             outputs,
             sizes,
             reasons,
@@ -213,9 +216,8 @@ class TaskAnswers(requests.Requests):
         count = self._class_names.shape[0]
 
         def of_one(*found):
-            *own, size = found
-            map_size = task_maps.size_of(size)
-            classes = task_maps.classes(scores_of(*own), map_size)
+            map_size = task_maps.size_of(found[-1])
+            classes = task_maps.classes(scores_of(*found), map_size)
             pixels = tf.math.bincount(classes, minlength=count)
             shares = tf.cast(pixels / tf.size(classes), tf.float32)
             shares, order = tf.math.top_k(shares, count)
@@ -240,7 +242,7 @@ class TaskAnswers(requests.Requests):
             found, labels, scores = function(
                 logits,
                 masks,
-                self.image_shape[:2],
+                self._to_input(size),
                 task_maps.size_of(size),
                 self._limits,
             )
@@ -261,6 +263,20 @@ class TaskAnswers(requests.Requests):
             of_one, (*outputs, sizes), reasons, nothing
         )
         return dict(mask_bytes=png, scores=scores, **self._named(labels))
+
+    def _to_input(self, size):
+        """Return a function that resizes maps to the model's input, and leaves
+        out what pads an image of this size."""
+        input_size = self.image_shape[:2]
+
+        def resize(maps):
+            maps = self._tf.image.resize(maps, input_size)
+            if not self.padded:
+                return maps
+            height, width = self._tf.unstack(decode.fitted(size, input_size))
+            return maps[:height, :width]
+
+        return resize
 
     def _each(self, function, values, reasons, nothing):
         """Apply a function to each image that is valid, one after the other."""
@@ -312,7 +328,10 @@ def task_signatures(answers: TaskAnswers, budget: float) -> dict:
     height, width, channels = answers.image_shape
     image_size = (height, width)
     any_size = (None, None, None, channels)
-    on_bytes = signatures.on_bytes_of(answers, image_size, channels, budget)
+    resize = decode.resize_padded if answers.padded else decode.resize
+    on_bytes = signatures.on_bytes_of(
+        answers, image_size, channels, budget, resize
+    )
     spec = tf.TensorSpec((None,), tf.string, "image_bytes")
 
     @tf.function(input_signature=[spec], autograph=False)
@@ -323,7 +342,7 @@ def task_signatures(answers: TaskAnswers, budget: float) -> dict:
     def of_pixels(pixels):
         with answers.limited(pixels):
             pixels = tf.ensure_shape(pixels, any_size)
-        images = tf.image.resize(pixels, image_size)
+        images = tf.cast(resize(pixels, image_size), tf.float32)
         *found, reasons = answers.run_pixels(images)
         size = tf.shape(pixels)[1:3]
         sizes = tf.zeros((tf.shape(pixels)[0], 2), tf.int32) + size

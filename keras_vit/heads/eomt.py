@@ -7,6 +7,7 @@ through the last blocks beside the patches; each makes a class and a mask.
 
 import math
 from collections.abc import Sequence
+from typing import Unpack
 
 import keras
 from keras import ops
@@ -39,8 +40,8 @@ def eomt(
     num_upscale_blocks: Natural | None = None,
     masked_attention: bool = False,
     auxiliary_blocks: Sequence[int] = (),
-    kind: segments.Kind = "panoptic",
     name: str | None = None,
+    **answer: Unpack[segments.AnswerOptions],
 ) -> TaskModel:
     """Build an EoMT on the layers of a ViT.
 
@@ -61,9 +62,8 @@ def eomt(
             makes a model for training of one without masks.
         auxiliary_blocks: Blocks, counted from 1, after which classes and masks
             are predicted as well, for losses: those before each of the last L.
-        kind: What `interpret` makes of the outputs: "panoptic", "instance" or
-            "semantic".
         name: Name of the model.
+        **answer: `kind` and `view`; see `heads.segments.AnswerOptions`.
 
     Returns:
         A model from images to "class_queries_logits", `[B, Q, K + 1]`, the last
@@ -84,6 +84,8 @@ def eomt(
     blocks = tokens.token_blocks(inner, "eomt")
     first = len(blocks) - num_blocks
     _check_blocks(first, len(blocks), num_blocks, auxiliary_blocks)
+    answer = segments.AnswerOptions(kind="panoptic", view="stretched") | answer
+    _check_view(answer, inner.image_shape[:2])
     if num_upscale_blocks is None:
         patch_size = max(as_pair(inner.architecture.patch_size))
         num_upscale_blocks = max(1, int(math.log2(patch_size)) - 2)
@@ -100,7 +102,7 @@ def eomt(
             num_upscale_blocks=num_upscale_blocks,
             masked_attention=masked_attention,
             auxiliary_blocks=list(auxiliary_blocks),
-            kind=kind,
+            **answer,
         ),
         class_names,
         name,
@@ -196,6 +198,16 @@ def _check_blocks(first, total, num_blocks, auxiliary_blocks):
         )
 
 
+def _check_view(answer, image_size):
+    fits = answer["kind"] == "semantic" and len(set(image_size)) == 1
+    if answer["view"] == "windows" and not fits:
+        raise ValueError(
+            "`view` must be 'stretched' or 'padded', or for kind='semantic' of "
+            f"square images 'windows'. Received: {answer} for images of "
+            f"{image_size[0]} x {image_size[1]}"
+        )
+
+
 def _made_layers(inner, classes, num_upscale_blocks):
     """Return new layers: of classes, of queries' masks, and of pixels."""
     width = inner.architecture.hidden_size
@@ -285,4 +297,8 @@ class ClassHead(keras.layers.Dense):
 
 
 for _name in ("eomt", "eomt_dinov3"):  # the names of their files
-    task_model.register(task_model.Head(_name, segments.interpret))
+    task_model.register(
+        task_model.Head(
+            _name, segments.interpret, segments.prepare, segments.find_in
+        )
+    )

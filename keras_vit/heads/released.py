@@ -56,9 +56,9 @@ _EOMT: dict = dict(
     head=eomt,
     options=(
         *("num_queries", "num_blocks", "num_upscale_blocks"),
-        *("masked_attention", "kind"),
+        *("masked_attention", "kind", "view"),
     ),
-    changes=("auxiliary_blocks", "masked_attention", "kind"),
+    changes=("auxiliary_blocks", "masked_attention", "kind", "view"),
 )
 
 

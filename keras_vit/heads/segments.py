@@ -3,17 +3,38 @@
 Checked against EomtImageProcessor of transformers.
 """
 
-from collections.abc import Sequence
-from typing import Literal, TypedDict, Unpack
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
 from keras_vit._arguments import Natural, checked
+from keras_vit.data import pillow
+from keras_vit.data.task_windows import image_windows
+from keras_vit.heads import task_model
 from keras_vit.heads.resizing import resized
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.heads.yolos import softmax
 
 Kind = Literal["semantic", "instance", "panoptic"]
+View = Literal["stretched", "padded", "windows"]
+
+
+class AnswerOptions(TypedDict, total=False):
+    """What a model by queries answers, and of which view of an image.
+
+    Attributes:
+        kind: What `interpret` makes of the outputs: "panoptic", the default,
+            "instance" or "semantic".
+        view: How images of any size get the size of the model in `find_in`, and
+            where it is served: "stretched", the default; "padded" with black
+            below or at the right, their ratio kept; or cut into "windows"
+            (semantic, a square model; SavedModels stretch). Released files have
+            the last two.
+    """
+
+    kind: Kind
+    view: View
 
 
 class SegmentOptions(TypedDict, total=False):
@@ -78,7 +99,7 @@ def interpret(
 
     def to_image(maps):
         if padded:
-            height, width = _unpadded(image_size, model.image_shape[:2])
+            height, width = unpadded(image_size, model.image_shape[:2])
             maps = maps[:height, :width]
         return resized(maps, image_size)
 
@@ -102,6 +123,57 @@ def interpret(
     return _instances(model, masks, scores[kept], labels[kept], threshold)
 
 
+def prepare(model: TaskModel, image: np.ndarray) -> np.ndarray:
+    """Return an image of the model's size, padded with 0, if it is padded."""
+    if model.options.get("view") != "padded":
+        return image
+    size = unpadded(image.shape[:2], model.image_shape[:2])
+    missing = [n - m for n, m in zip(model.image_shape, size, strict=False)]
+    padding = [(0, n) for n in (*missing, 0)]
+    return np.pad(pillow.resize(image, size), padding)
+
+
+def find_in(
+    model: TaskModel,
+    image: np.ndarray,
+    image_size: tuple[int, int],
+    **options: Any,
+) -> dict:
+    """Return what the model finds in an image; see `TaskModel.find_in`."""
+    view = model.options.get("view")
+    if view == "padded":
+        options = dict(padded=True) | options
+    if view != "windows" or options.get("kind", "semantic") != "semantic":
+        return task_model.find_in(model, image, image_size, **options)
+    windows = image_windows(image, model.image_shape[0])
+    outputs = model.predict_on_batch(windows["images"])
+    return joined(windows | dict(sizes=image_size), outputs, model.interpret)
+
+
+def joined(windows: dict, outputs: dict, interpret: Callable) -> dict:
+    """Return "classes", `[H, W]`, of the windows of one image.
+
+    Scores of classes are averaged where windows overlap.
+
+    Args:
+        windows: An element of `keras_vit.data.task_windows`.
+        outputs: Of the model, on these windows.
+        interpret: That of the model.
+    """
+    found = interpret(outputs, None, kind="semantic", class_scores=True)
+    side, _, classes = found[0]["class_scores"].shape
+    total = np.zeros((*np.asarray(windows["scaled"]), classes), "float32")
+    count = np.zeros((*total.shape[:2], 1), "float32")
+    starts = np.asarray(windows["starts"])
+    for (top, left), own in zip(starts, found, strict=True):
+        place = np.s_[top : top + side, left : left + side]
+        total[place] += own["class_scores"]
+        count[place] += 1
+    size = map(int, np.asarray(windows["sizes"]))
+    total = resized(total / count, tuple(size))  # type: ignore[arg-type]
+    return dict(classes=total.argmax(axis=-1).astype("int32"))
+
+
 def _best_pairs(scores, most):
     """Return queries, and a class of each."""
     if not most:
@@ -110,12 +182,15 @@ def _best_pairs(scores, most):
     return np.divmod(pairs, scores.shape[1])
 
 
-def _unpadded(image_size, input_size):
+def unpadded(
+    image_size: tuple[int, int], input_size: tuple[int, int]
+) -> tuple[int, int]:
     """Return the (height, width) of an image within the model's input."""
     scale = min(
         whole / n for whole, n in zip(input_size, image_size, strict=True)
     )
-    return tuple(max(1, round(n * scale)) for n in image_size)
+    height, width = (max(1, round(n * scale)) for n in image_size)
+    return height, width
 
 
 def _panoptic(masks, scores, labels, limits):

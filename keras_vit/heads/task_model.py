@@ -9,9 +9,23 @@ import numpy as np
 
 from keras_vit import layers
 from keras_vit._arguments import check_class_names, checked
+from keras_vit.data import pillow
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.dtypes import wide_policy
 from keras_vit.weights.rules import heads
+
+
+def find_in(
+    model: "TaskModel",
+    image: np.ndarray,
+    image_size: tuple[int, int],
+    **options: Any,
+) -> dict[str, Any]:
+    """Return what the model finds in an image; see `TaskModel.find_in`."""
+    image = pillow.resize(model.prepare(image), model.image_shape[:2])
+    outputs = model.predict_on_batch(image[None].astype("float32"))
+    (found,) = model.interpret(outputs, [image_size], **options)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +39,14 @@ class Head:
             and options.
         prepare: Returns an image as it is to be resized, given the model and
             its pixels.
+        find_in: Does what `TaskModel.find_in` says, given the model and its
+            arguments.
     """
 
     name: str
     interpret: Callable
     prepare: Callable = lambda model, image: image
+    find_in: Callable = find_in
 
 
 HEADS: dict[str, Head] = {}
@@ -201,6 +218,35 @@ class TaskModel(ImageModel):
             )
             for i, size in enumerate(image_sizes)
         ]
+
+    def find_in(
+        self,
+        image: np.ndarray,
+        image_size: tuple[int, int] | None = None,
+        **options,
+    ) -> dict[str, Any]:
+        """Return what the model finds in one image of any size.
+
+        The image gets the size of the model as in its training: stretched,
+        padded (OWLv2), or as `view` of `keras_vit.heads.eomt` says.
+
+        Args:
+            image: Pixels, `[H, W, C]`, as the model takes them.
+            image_size: (height, width) of what is returned; None for that of
+                the image.
+            **options: See `interpret`.
+
+        Raises:
+            TypeError: If the model takes more than images.
+        """
+        if isinstance(self.input, dict):
+            raise TypeError(
+                "`find_in` needs a model that takes images alone. Received: "
+                f"{self.name!r}, which takes {sorted(self.input)}"
+            )
+        head = HEADS[self._task.head]
+        size = image_size or image.shape[:2]
+        return head.find_in(self, image, size, **options)
 
     def prepare(self, image: np.ndarray) -> np.ndarray:
         """Return an image that is ready to be resized to `image_shape`.

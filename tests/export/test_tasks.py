@@ -101,6 +101,33 @@ def test_boxes_are_those_of_the_model_in_pixels_of_the_file(tmp_path, capsys):
     )
 
 
+@pytest.mark.backend("tensorflow")
+def test_images_are_padded_where_the_models_are(tmp_path):
+    options = dict(num_queries=12, num_blocks=1, view="padded")
+    model = make("eomt", class_names=NAMES, **options)
+    limits = dict(threshold=0.1, overlap_threshold=0.0)
+    path = tmp_path / "model" / "1"
+    keras_vit.export_savedmodel(model, path, interpret=limits)
+    served = tf.saved_model.load(str(path)).signatures
+    valid = images.valid()
+    files = [valid["jpeg of another size"], valid["png"]]
+    answers = [
+        served["serving_default"](image_bytes=tf.constant(files)),
+        served["serving_default"](image_bytes=tf.constant(files[:1])),
+        served["pixels"](pixels=tf.constant(images.pixels(20, 30)[None])),
+    ]
+    for i, answer in zip(((0, 1), (0,), (1,)), answers, strict=True):
+        for at, png in zip(i, answer["mask_bytes"].numpy(), strict=True):
+            (tmp_path / "file").write_bytes(files[at])
+            pixels = data.decode.read_pixels(tmp_path / "file", 3)
+            found = model.find_in(pixels, **limits)["segments"]
+            segments = tf.io.decode_png(png).numpy()[..., 0].astype(int) - 1
+            assert len(np.unique(found)) > 1
+            assert np.mean(segments == found) > 0.99
+    resize = description.describe(model)["input"]["resize"]
+    assert resize.startswith("bilinear to fit into this size")
+
+
 def answered(model, **options):
     """What is answered of random outputs, and what `interpret` returns."""
     rng = np.random.default_rng(0)
@@ -130,6 +157,8 @@ def answered(model, **options):
             assert set(np.ravel(value[1]).tolist()) <= {0, -1, b""}, name
     if model.task == "pose":
         options["threshold"] = None
+    if model.options.get("view") == "padded":
+        options["padded"] = True
     kept = {name: x[::2] for name, x in outputs.items()}
     rows = [{name: x[i] for name, x in found.items()} for i in (0, 2)]
     return zip(rows, model.interpret(kept, SIZES, **options), strict=True)
@@ -140,6 +169,7 @@ def answered(model, **options):
     [
         ("linear", {}),
         ("eomt", dict(num_queries=5, num_blocks=1, kind="semantic")),
+        ("eomt", dict(num_blocks=1, kind="semantic", view="padded")),
     ],
 )
 def test_classes_of_pixels_are_a_png(head, options):

@@ -1,5 +1,6 @@
 """EoMT on backbones of this package, its masks and its segments."""
 
+import importlib
 import json
 import shutil
 
@@ -121,7 +122,8 @@ def test_masks_of_files_forbid_as_the_librarys(case, transformers, tmp_path):
     assert not any("query_mask" in x.name for x in plain.layers)
     keras_vit.save_checkpoint(opened, tmp_path / "own", format="huggingface")
     again = keras_vit.from_pretrained(tmp_path / "own")
-    assert again.options == opened.options
+    # transformers has no stretched images.
+    assert again.options == opened.options | dict(view="padded")
     keras_vit.save_checkpoint(plain, tmp_path / "own", format="huggingface")
     again = keras_vit.from_pretrained(tmp_path / "own", masked_attention=True)
     probability = again.get_layer("query_mask_0").probability
@@ -312,3 +314,62 @@ def test_what_the_format_has_no_place_for_is_refused(
     model = keras_vit.heads.eomt(backbone(constructor, **changes), **EOMT)
     with pytest.raises(ValueError, match=message):
         keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
+
+
+@pytest.mark.parametrize(
+    ("view", "size"),
+    [
+        ("padded", (13, 25)),
+        ("padded", (32, 21)),
+        ("windows", (16, 24)),
+        ("windows", (75, 32)),
+    ],
+)
+def test_images_are_viewed_as_by_the_librarys_processor(
+    view, size, transformers, tmp_path
+):
+    import torch
+
+    module = importlib.import_module(
+        "transformers.models.eomt.image_processing_pil_eomt"
+    )
+    model, (side, _) = theirs.make(transformers, "eomt", tmp_path)
+    pads = view == "padded"
+    processor = module.EomtImageProcessorPil(
+        size=dict(shortest_edge=side, longest_edge=side if pads else None),
+        do_pad=pads,
+        do_split_image=not pads,
+    )
+    processor.save_pretrained(tmp_path)
+    opened = keras_vit.from_pretrained(tmp_path)
+    kind = "panoptic" if pads else "semantic"
+    assert (opened.options["view"], opened.options["kind"]) == (view, kind)
+    photo = np.random.default_rng(0).integers(0, 256, (*size, 3), "uint8")
+    batch = processor(photo)
+    pixels = torch.tensor(np.stack(batch["pixel_values"]))
+    with torch.no_grad():
+        outputs = model(pixel_values=pixels)
+    outputs["patch_offsets"] = batch["patch_offsets"]
+    seen = []
+    predict = opened.predict_on_batch
+    opened.predict_on_batch = lambda images: (
+        seen.append(images) or predict(images)
+    )
+    if pads:
+        limits = dict(threshold=0.28, overlap_mask_area_threshold=0.1)
+        (expected,) = processor.post_process_panoptic_segmentation(
+            outputs, target_sizes=[size], **limits
+        )
+        found = opened.find_in(photo, threshold=0.28, overlap_threshold=0.1)
+        found, expected = found["segments"], expected["segmentation"]
+    else:
+        (expected,) = processor.post_process_semantic_segmentation(
+            outputs, target_sizes=[size]
+        )
+        found = opened.find_in(photo)["classes"]
+    mean, std = (np.array(x) for x in (opened.pixel_mean, opened.pixel_std))
+    images = np.moveaxis((np.concatenate(seen) - mean) / std, -1, 1)
+    # Theirs rounds pixels that are resized, twice.
+    np.testing.assert_allclose(images, pixels, atol=1.1 / min(std))
+    assert found.shape == size and len(np.unique(found)) > 1
+    assert np.mean(found == expected.numpy()) > 0.98

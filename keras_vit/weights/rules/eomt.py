@@ -44,12 +44,14 @@ def settings(config: dict, defaults: dict) -> dict:
     """Return the metadata that the config specifies; see `transformers`."""
     processor = configs.section(config, "preprocessor")
     is_split = configs.flag(processor, "do_split_image")
+    is_padded = configs.flag(processor, "do_pad")
     return transformers.settings(config, defaults) | configs.known(
         num_queries=configs.integer(config, "num_queries"),
         num_blocks=configs.integer(config, "num_blocks"),
         num_upscale_blocks=configs.integer(config, "num_upscale_blocks", 0),
         # Nothing says whether segments may overlap.
         kind="semantic" if is_split else "panoptic",
+        view="windows" if is_split else "padded" if is_padded else "stretched",
     )
 
 
