@@ -84,8 +84,7 @@ def _parser():
     named = "name of TFDS, folder of images or videos, npz file, digits or "
     add("--dataset", default="imagenet2012", help=f"{named}moving_digits")
     split = "split of TFDS (test or, without it, validation); else 'train' is "
-    split += "what runs train on, all others are what they hold out: of a "
-    split += "folder with test and val the one that is named"
+    split += "what runs train on, and of a folder with test and val one of them"
     add("--split", default="", help=split)
     place = "where TFDS keeps data, or the unpacked archive of ObjectNet"
     add("--data_dir", default="", help=place)
@@ -333,10 +332,13 @@ def _load_data(options):
     for name, value in places.items():
         places[name] = value or getattr(run, name)
     fraction, seed = options.eval_fraction, options.split_seed
+    split, by_name = options.split, data.sources.has_splits(options.dataset)
+    trained_on_is_asked = split == "train" and not by_name
     train, held_out = data.load(
         options.dataset,
-        train_split=options.split,  # some sets have no split `train`
-        eval_split=options.split or run.eval_split,
+        # Some sets have no split `train`.
+        train_split=split if by_name else "",
+        eval_split="" if trained_on_is_asked else split or run.eval_split,
         eval_fraction=run.eval_fraction if fraction is None else fraction,
         seed=run.split_seed if seed is None else seed,
         broken=run.broken,  # what is left out changes what is held out
@@ -345,8 +347,7 @@ def _load_data(options):
     data.warn_if_scaled(held_out)
     if train.ignored or held_out.ignored:
         print(data.describe_ignored(train, held_out), file=sys.stderr)
-    from_files = held_out.stream is None
-    return train if from_files and options.split == "train" else held_out, None
+    return train if trained_on_is_asked else held_out, None
 
 
 def _table(results):

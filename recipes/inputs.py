@@ -120,12 +120,6 @@ def load(config: Config) -> tuple[data.Source, data.Source]:
     """
     settings = config.data
     train, evaluation = load_source(settings)
-    if settings.train_split and train.stream is None:
-        raise ValueError(
-            "`data.train_split` must be '' for a data set that is neither of "
-            "TFDS nor of TFRecords, and has no splits by name. Received: "
-            f"data.train_split={settings.train_split!r} for {train.name!r}"
-        )
     if settings.exclude:
         train = data.leave_out(train, data.read_exclusions(settings.exclude))
     if settings.dev_fraction:

@@ -18,18 +18,32 @@ EVALUATION_FOLDERS = ("test", "val", "validation", "eval")
 def evaluation_folder(
     root: pathlib.Path, split: str, holds: str = ""
 ) -> pathlib.Path | None:
-    """Return the first folder of evaluation that is there, or None.
+    """Return the first folder of evaluation beside `train`, or None.
 
     Args:
         root: The folder of the data set.
-        split: Name of the one to prefer, such as "val" beside "test".
+        split: Name of the one to return, such as "val" beside "test"; "" is
+            the first.
         holds: A file that it must have.
+
+    Raises:
+        ValueError: If there is none of this name.
     """
-    names = sorted(EVALUATION_FOLDERS, key=lambda name: name != split)
-    folders = (root / name for name in names)
-    return next(
-        (x for x in folders if x.is_dir() and (x / holds).exists()), None
-    )
+    folders = {name: root / name for name in EVALUATION_FOLDERS}
+    if not holds and not (root / "train").is_dir():
+        folders = {}  # they are classes
+    found = {
+        name: folder
+        for name, folder in folders.items()
+        if folder.is_dir() and (folder / holds).exists()
+    }
+    if split and split not in found:
+        raise ValueError(
+            f"`eval_split` must be one of {list(found)}, the folders of "
+            f"{str(root)!r} beside `train`, or ''. Received: "
+            f"eval_split={split!r}"
+        )
+    return found.get(split or next(iter(found), ""))
 
 
 @dataclasses.dataclass

@@ -108,6 +108,7 @@ def load(
             "train800val200".
         eval_split: TFDS split to evaluate on; "" is "test" or, without it,
             "validation". Of a folder with `test` and `val` which of the two.
+            Other data sets have no splits by name.
         eval_fraction: Share of each class held out for evaluation if the data
             set has no such part.
         seed: Seed of that choice.
@@ -121,14 +122,14 @@ def load(
         Training and evaluation source.
 
     Raises:
-        ValueError: If there is no such data set (with the nearest names), or
-            it is empty, has fewer than two classes, or wrong labels.
+        ValueError: If there is no such data set (with the nearest names) or
+            split, or it is empty, has fewer than two classes, or wrong labels.
     """
     path = os.path.expanduser(dataset)
-    # A version of TFDS begins with a digit: "cifar10:3.*.*".
-    if re.match(r"[\w.]+:[^\W\d]", dataset) and not os.path.exists(path):
-        return _of_the_user(dataset)
     splits, held_out = (train_split, eval_split), (eval_fraction, seed)
+    _check_splits(dataset, path, *splits)
+    if _is_function(dataset):
+        return _of_the_user(dataset)
     places: dict[str, Any] = dict(
         data_dir=os.fspath(data_dir),
         manual_dir=os.fspath(manual_dir),
@@ -155,6 +156,37 @@ def load(
         parts = tfds.find(dataset, *splits, **places)
     train, evaluation = (Source(**part) for part in parts)
     return train, evaluation
+
+
+def has_splits(dataset: str) -> bool:
+    """Return whether `load` takes names of splits: of TFDS or TFRecords."""
+    if dataset in ("digits", "moving_digits") or _is_function(dataset):
+        return False
+    path = os.path.expanduser(dataset)
+    is_vtab = dataset.startswith(vtab.PREFIX)
+    return is_vtab or not os.path.exists(path) or records.exists(path)
+
+
+def _is_function(dataset):
+    # A version of TFDS begins with a digit: "cifar10:3.*.*".
+    has_name = re.match(r"[\w.]+:[^\W\d]", dataset)
+    return has_name and not os.path.exists(os.path.expanduser(dataset))
+
+
+def _check_splits(dataset, path, train_split, eval_split):
+    """Refuse names of splits that would be ignored."""
+    if has_splits(dataset):
+        return
+    # Those of evaluation a folder may have.
+    is_folder = os.path.isdir(path) and not video_lists.exists(path)
+    if train_split or (eval_split and not is_folder):
+        raise ValueError(
+            "`train_split` and `eval_split` must be '' for a data set that is "
+            "neither of TFDS nor of TFRecords, and has no splits by name; of a "
+            "folder `eval_split` may be one beside `train`. Received: "
+            f"train_split={train_split!r}, eval_split={eval_split!r} for "
+            f"dataset={dataset!r}"
+        )
 
 
 def _check_of_tfds(dataset, path):

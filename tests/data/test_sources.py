@@ -117,6 +117,11 @@ def test_train_and_test_folders(tmp_path, name):
     # With two folders, the one that is named.
     make_folder(tmp_path / "eval", ("a",), count=1)
     _, evaluation = data.load(str(tmp_path), eval_split="eval")
+    with pytest.raises(ValueError, match=r"one of \[.*'eval'\], the folders"):
+        data.load(str(tmp_path), eval_split="dev")
+    (tmp_path / "train").rename(tmp_path / "dev")  # folders are classes
+    with pytest.raises(ValueError, match=r"one of \[\], the folders"):
+        data.load(str(tmp_path), eval_split="eval")
     assert evaluation.num_examples == 1
 
 

@@ -363,7 +363,8 @@ def test_learning_rate_rises_from_zero_and_falls_to_zero(make_config):
         (dict(image_size=("a",)), "`data.image_size` must be"),
         (dict(channels=5), "`channels` must be"),
         (dict(dataset="./nowhere"), "which is not there"),
-        (dict(train_split="train[:10%]"), "`data.train_split` must be ''"),
+        (dict(train_split="train[:10%]"), "`eval_split` must be '' for a"),
+        (dict(eval_split="val"), "`eval_split` must be '' for a data set"),
         (dict(frame_step=4), "`data.frame_step` has no effect on a set of im"),
         (dict(frame_rate=30.0), "`data.frame_rate` has no effect on a set of"),
         # Before the data set, which may have to be fetched.
