@@ -229,10 +229,14 @@ class ImageModel(graph.Model):
 
     @functools.wraps(keras.Model.compile)
     def compile(self, *args, **kwargs):
-        super().compile(*args, **kwargs)
-        check_clipping(self, stacklevel=2)
         signature = inspect.signature(keras.Model.compile)
-        given = signature.bind(self, *args, **kwargs).arguments
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        if given["auto_scale_loss"]:
+            given["optimizer"] = self._scaled(given["optimizer"])
+        super().compile(*bound.args[1:], **bound.kwargs)
+        check_clipping(self, stacklevel=2)
         keys = ("loss", "metrics", "weighted_metrics")
         check_losses(self, *map(given.get, keys), stacklevel=2)
 
@@ -271,6 +275,21 @@ class ImageModel(graph.Model):
         """
         filters = layers.quantizable if filters is None else filters
         super().quantize(mode, config=config, filters=filters, **kwargs)
+
+    def _scaled(self, optimizer):
+        """Return an optimizer that scales the loss for layers in float16.
+
+        Keras looks at the global policy alone, also where a file is loaded.
+        """
+        policies = {layer.dtype_policy.name for layer in self.layers}
+        if "mixed_float16" not in policies or optimizer is None:
+            return optimizer
+        optimizer = keras.optimizers.get(optimizer)
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            return optimizer
+        return keras.optimizers.LossScaleOptimizer(
+            optimizer, name="loss_scale_optimizer"
+        )
 
     @property
     def _metadata(self):

@@ -178,3 +178,18 @@ def test_a_compiled_model_is_loaded_compiled(tmp_path):
     again = keras.models.load_model(tmp_path / "model.keras")
     assert float(again.optimizer.learning_rate) == 0.5
     assert again.optimizer.built and again.loss.from_logits
+
+
+def test_the_loss_of_layers_in_float16_is_scaled(tmp_path):
+    model = make_model(dtype="mixed_float16")
+    model.compile("adam", OF_LOGITS[0], auto_scale_loss=False)
+    assert isinstance(model.optimizer, keras.optimizers.Adam)
+    model.compile("adam", OF_LOGITS[0])
+    model.optimizer.build(model.trainable_variables)
+    model.optimizer.dynamic_scale.assign(8.0)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert isinstance(again.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert float(again.optimizer.dynamic_scale) == 8.0
+    again.compile(again.optimizer, OF_LOGITS[0])  # it is not scaled twice
+    assert isinstance(again.optimizer.inner_optimizer, keras.optimizers.Adam)
