@@ -24,6 +24,8 @@ _OF_PROBABILITIES = (
     "kldivergence",
     "tversky",
 )
+# Those that state `from_logits` in their configs, perhaps not elsewhere.
+_WITH_CONFIG = (keras.metrics.AUC, keras.losses.SparseCategoricalCrossentropy)
 # Model -> its loss when it was checked.
 _CHECKED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
@@ -135,7 +137,7 @@ def _takes_logits(loss):
         return None
     if _class_name(loss).lower() in _OF_PROBABILITIES:
         return False
-    if isinstance(loss, keras.metrics.AUC):
+    if isinstance(loss, _WITH_CONFIG):
         return loss.get_config()["from_logits"]
     if isinstance(loss, (keras.losses.Loss, keras.metrics.Metric)):
         return getattr(loss, "from_logits", None)

@@ -177,7 +177,7 @@ def test_a_compiled_model_is_loaded_compiled(tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     assert float(again.optimizer.learning_rate) == 0.5
-    assert again.optimizer.built and again.loss.from_logits
+    assert again.optimizer.built and again.loss.get_config()["from_logits"]
 
 
 def test_the_loss_of_layers_in_float16_is_scaled(tmp_path):

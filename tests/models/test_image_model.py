@@ -94,7 +94,6 @@ def test_float64_warns_where_keras_rounds_products():
         model = make_model(dtype="float64")
     for layer in model._flatten_layers(include_self=False):
         assert layer.compute_dtype == "float64", layer.path
-    assert str(model(np.zeros((1, 16, 8, 3))).dtype) == "torch.float64"
 
 
 def test_dropout_follows_the_argument_of_the_call():
