@@ -113,17 +113,19 @@ def answer(
     number, paths = shard
     images = sorted({os.fsdecode(path) for path in paths})
     file = job.shard(number)
-    failures = _written(file, images)
-    complete = failures is not None
-    if failures is None:
-        content, failures = (_embed if job.embed else _classify)(images, job)
-        _write(file, content)
+    answers = _written(file)
+    missing = [image for image in images if image not in answers]
+    if missing:
+        # Of images that are gone, answers are kept.
+        answers |= (_embed if job.embed else _classify)(missing, job)
+        _write(file, _content(answers, job))
+    failures = {x: answers[x]["error"] for x in images if "error" in answers[x]}
     # As JSON, since Beam takes no name that is not UTF-8.
-    return len(images), complete, json.dumps(failures)
+    return len(images), not missing, json.dumps(failures)
 
 
 def _classify(images, job):
-    """Return lines of JSON as `keras-vit predict` prints, and failures."""
+    """Return image -> fields of JSON as `keras-vit predict` prints."""
     classifier = _answerer(job.model, job.embed)
     failures: dict[str, str] = {}
     lines = {}
@@ -136,11 +138,7 @@ def _classify(images, job):
                 failures[image] = content.replace(path, image)
             else:
                 lines[image] = content
-    lines |= {image: dict(error=why) for image, why in failures.items()}
-    text = "".join(
-        json.dumps(dict(image=image, **lines[image])) + "\n" for image in images
-    )
-    return text.encode(), failures
+    return lines | _errors(failures)
 
 
 def _answers(model, paths, top_k):
@@ -161,32 +159,58 @@ def _answers(model, paths, top_k):
 
 
 def _embed(images, job):
-    """Return an index as `keras-vit index` writes, and failures."""
+    """Return image -> its embedding, or why there is none."""
     model = _answerer(job.model, job.embed)
     failures: dict[str, str] = {}
-    width = model.image_tower.output_shape[-1]
-    paths, embeddings = [], [np.zeros((0, width), "float32")]
+    found: dict[str, dict] = {}
     for local in _batches(images, job.batch_size, failures):
         with _LOCK:
-            found = evaluation.index_images(
+            batch = evaluation.index_images(
                 model, list(local), batch_size=job.batch_size, allow_none=True
             )
-        paths += [local[path] for path in found.paths]
-        embeddings.append(found.embeddings)
-        for path, why in found.skipped.items():
+        found |= _of_index(batch, local)
+        for path, why in batch.skipped.items():
             failures[local[path]] = why.replace(path, local[path])
+    return found | _errors(failures)
+
+
+def _of_index(embedded, names=None):
+    """Return image -> its embedding; `names` are those of the files."""
+    pairs = zip(embedded.paths, embedded.embeddings, strict=True)
+    return {(names or {}).get(x, x): dict(embedding=row) for x, row in pairs}
+
+
+def _errors(failures):
+    return {image: dict(error=why) for image, why in failures.items()}
+
+
+def _content(answers, job):
+    """Return the bytes of the file with these answers."""
+    if not job.embed:
+        lines = (
+            json.dumps(dict(image=image, **answers[image])) + "\n"
+            for image in sorted(answers)
+        )
+        return "".join(lines).encode()
+    images = [x for x in sorted(answers) if "error" not in answers[x]]
+    width = _answerer(job.model, True).image_tower.output_shape[-1]
+    embeddings = [answers[image]["embedding"] for image in images]
     settings = json.loads(_read(job.file("job.json")))
     embedded = evaluation.ImageIndex(
-        paths=tuple(paths),
-        embeddings=np.concatenate(embeddings),
+        paths=tuple(images),
+        embeddings=np.array(embeddings, "float32").reshape(-1, width),
         model=job.model,
-        skipped=failures,
+        skipped={
+            image: answers[image]["error"]
+            for image in sorted(answers)
+            if "error" in answers[image]
+        },
         model_sha256=settings["model_sha256"] or "",
     )
     with tempfile.TemporaryDirectory() as folder:
         embedded.save(os.path.join(folder, "index.npz"))
         with open(os.path.join(folder, "index.npz"), "rb") as file:
-            return file.read(), failures
+            return file.read()
 
 
 @functools.cache
@@ -234,7 +258,7 @@ def _batches(images, size, failures) -> Iterator[dict[str, str]]:
                     try:
                         content = _read(image)
                     except OSError as error:
-                        failures[image] = f"{image!r} cannot be read: {error}"
+                        failures[image] = str(error)
                         continue
                     with open(path, "wb") as file:
                         file.write(content)
@@ -264,7 +288,8 @@ def _files():
 
 def _check_there(names, places):
     for name, place in zip(names, places, strict=True):
-        if not any(True for _ in _found(place, limit=1)):
+        # "" is no folder, and "/**" would be all files of the machine.
+        if not name or not any(True for _ in _found(place, limit=1)):
             raise ValueError(
                 "FOLDER must be a folder, a file or a pattern. Received: "
                 f"{name!r}, where nothing is"
@@ -301,13 +326,27 @@ def _start(job, images):
     # Where the model is a file of this machine; it may have been replaced.
     asked["model_sha256"] = digest(job.model)
     asked["images"] = sorted({name.rstrip("/") or name for name in images})
+    # Elsewhere, a relative name is another folder with the same names.
+    asked["places"] = [
+        name if "://" in name else os.path.abspath(name)
+        for name in asked["images"]
+    ]
     before = None
     file = job.file("job.json")
     if _files().exists(file):
-        before = json.loads(_read(file))
+        try:
+            before = dict(json.loads(_read(file)))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{file!r} must be what an earlier start wrote. Received: "
+                f"{error}. Delete it to go on with the same images"
+            ) from error
         _check_same(before, asked, job.output)
+    elif os.path.isfile(job.output) or not job.output:
+        raise ValueError(f"OUTPUT must be a folder. Received: {job.output!r}")
     elif not _files().exists(job.output):
-        _files().mkdirs(job.output)
+        with _naming(job.output, "written"):
+            _files().mkdirs(job.output)
     if before != asked:
         _write(file, json.dumps(asked).encode())
 
@@ -320,8 +359,9 @@ def _check_same(before, asked, output):
     """
     # Earlier versions wrote neither a digest nor the images.
     known = {name: before.get(name, asked[name]) for name in asked}
-    has_all = set(known["images"]) <= set(asked["images"])
-    if not has_all or known != asked | dict(images=known["images"]):
+    more = {name: known[name] for name in ("images", "places")}
+    has_all = all(set(more[name]) <= set(asked[name]) for name in more)
+    if not has_all or known != asked | more:
         raise ValueError(
             "OUTPUT must be empty, or of the same job, with the same images or "
             f"more. Received: {output!r}, which has answers of {before}; asked "
@@ -330,34 +370,49 @@ def _check_same(before, asked, output):
 
 
 def _read(path):
-    with _files().open(path) as file:
+    with _naming(path, "read"), _files().open(path) as file:
         return file.read()
 
 
 def _write(path, content):
     """Write a file that is there entirely or not at all."""
     part = f"{path}.{uuid.uuid4().hex}.part"
-    with _files().create(part) as file:
-        file.write(content)
-    _files().rename([part], [path])
+    with _naming(path, "written"):
+        try:
+            with _files().create(part) as file:
+                file.write(content)
+            _files().rename([part], [path])
+        except BaseException:
+            with contextlib.suppress(OSError):
+                _files().delete([part])
+            raise
 
 
-def _written(path, images):
-    """Return the failures of a file that answers for these images, or None."""
+@contextlib.contextmanager
+def _naming(path, done):
+    """Name the file in errors, which Beam repeats if they have one argument."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"{path!r} cannot be {done}: {error}") from error
+
+
+def _written(path):
+    """Return the answers of a file; one that is damaged has none."""
     if not _files().exists(path):
-        return None
+        return {}
     content = _read(path)
-    if path.endswith(".npz"):
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(content)
-            file.flush()
-            there = evaluation.ImageIndex.load(file.name)
-        found, failures = [*there.paths, *there.skipped], there.skipped
-    else:
+    try:
+        if path.endswith(".npz"):
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(content)
+                file.flush()
+                there = evaluation.ImageIndex.load(file.name)
+            return _of_index(there) | _errors(there.skipped)
         lines = [json.loads(line) for line in content.splitlines()]
-        found = [line["image"] for line in lines]
-        failures = {x["image"]: x["error"] for x in lines if "error" in x}
-    return failures if sorted(found) == images else None
+        return {line.pop("image"): line for line in lines}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}
 
 
 def _summarise(results, job):

@@ -295,11 +295,17 @@ def find(
 def files_below(name: str, extensions: tuple[str, ...]) -> Iterator[str]:
     """Yield the files of a folder; a link may lead back, and is left out.
 
+    So is a folder that cannot be read.
+
     Args:
         name: The folder.
         extensions: Those of the files, in lower case.
     """
-    for folder, below, files in os.walk(name):
+
+    def left_out(error):
+        print(f"Left out: {error.filename}: {error.strerror}", file=sys.stderr)
+
+    for folder, below, files in os.walk(name, onerror=left_out):
         for each in (os.path.join(folder, x) for x in below):
             if os.path.islink(each):
                 print(f"Left out: {each}, a link to a folder", file=sys.stderr)

@@ -224,6 +224,80 @@ def test_answers_for_other_images_are_kept(model, tmp_path, capsys):
     assert run(model, one, out, "--shards=1") == 2
 
 
+def test_an_answer_is_kept_where_its_image_is_gone(tmp_path, model, capsys):
+    towers = tmp_path / "towers.keras"
+    test_two_towers.make().save(towers)
+    images = tmp_path / "images"
+    images.mkdir()
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (8, 8)).save(images / name)
+    (images / "c.png").write_bytes(b"no image")
+    jobs = {
+        tmp_path / "lines": (model,),
+        tmp_path / "embeddings": (towers, "--embed"),
+    }
+    for output, words in jobs.items():
+        assert run(*words, images, output, "--shards=1") == 1
+    for name in ("a.png", "c.png"):
+        (images / name).unlink()
+    Image.new("RGB", (8, 8)).save(images / "d.png")
+    for output, words in jobs.items():
+        assert run(*words, images, output, "--shards=1") == 0
+    expected = [str(images / f"{name}.png") for name in "abcd"]
+    lines = lines_of(tmp_path / "lines")
+    assert [x["image"] for x in lines] == expected
+    assert ["error" in x for x in lines] == [False, False, True, False]
+    index = evaluation.ImageIndex.load(
+        tmp_path / "embeddings" / "00000-of-00001.npz"
+    )
+    assert sorted([*index.paths, *index.skipped]) == expected
+    np.testing.assert_allclose(index.embeddings[0], index.embeddings[2], 1e-5)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 60])
+def test_damaged_answers_are_written_again(tmp_path, model, kept):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    words = (model, tmp_path, tmp_path / "out", "--shards=1")
+    assert run(*words) == 0
+    shard = tmp_path / "out" / "00000-of-00001.jsonl"
+    content = shard.read_bytes()
+    shard.write_bytes(content[:kept])
+    assert run(*words) == 0
+    assert shard.read_bytes() == content
+    (tmp_path / "out" / "job.json").write_bytes(b"")
+    assert run(*words) == 2
+
+
+def test_what_cannot_be_written_or_read_is_named(tmp_path, model, capsys):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    for name, done in (
+        ("00000-of-00001.jsonl", "read"),
+        ("summary.json", "written"),
+    ):
+        (tmp_path / done / name).mkdir(parents=True)
+        assert run(model, tmp_path, tmp_path / done, "--shards=1") == 2
+        message = f"{name}' cannot be {done}"
+        assert message in capsys.readouterr().err
+        assert not list((tmp_path / done).glob("*.part"))
+
+
+def test_a_relative_name_is_that_of_its_folder(tmp_path, model, monkeypatch):
+    for name, status in (("one", 0), ("two", 2), ("one", 0)):
+        (tmp_path / name).mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / name / "a.png")
+        monkeypatch.chdir(tmp_path / name)
+        assert run(model, ".", tmp_path / "out", "--shards=1") == status
+
+
+def test_an_empty_name_is_not_the_whole_machine(tmp_path, model, capsys):
+    assert run(model, "", tmp_path / "out") == 2
+    assert "FOLDER must be" in capsys.readouterr().err
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    for output in ("", model):
+        assert run(model, tmp_path, output) == 2
+        assert "OUTPUT must be a folder" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("images", "options", "message"),
     [

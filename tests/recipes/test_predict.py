@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -189,7 +190,7 @@ def test_csv_and_json_lines_agree(digits_run, capsys):
 
 
 def test_folders_and_patterns_are_read_whatever_the_batch(
-    digits_run, tmp_path, capsys
+    digits_run, tmp_path, capsys, monkeypatch
 ):
     model, folder = str(digits_run[1] / "best.keras"), tmp_path / "a" / "b"
     folder.mkdir(parents=True)
@@ -209,6 +210,20 @@ def test_folders_and_patterns_are_read_whatever_the_batch(
     printed = capsys.readouterr()
     assert printed.out == outputs[0]
     assert f"Left out: {tmp_path / 'a' / 'again'}, a link" in printed.err
+    (tmp_path / "b").mkdir()
+    scandir = os.scandir
+
+    def locked(path):
+        if path == str(tmp_path / "b"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", locked)
+    assert predict(model, str(tmp_path)) == 0
+    printed = capsys.readouterr()
+    assert printed.out == outputs[0]
+    assert f"Left out: {tmp_path / 'b'}: Permission denied" in printed.err
+    monkeypatch.undo()
     (tmp_path / "empty").mkdir()
     assert "has none" in refused(capsys, model, tmp_path / "empty")
 
