@@ -1,8 +1,12 @@
 """Paths that a user names, looked at before they are opened."""
 
+import contextlib
 import hashlib
 import os
 import pathlib
+import tempfile
+from collections.abc import Iterator
+from typing import BinaryIO
 
 
 def why_no_file(path: str | os.PathLike) -> str | None:
@@ -33,6 +37,30 @@ def require_file(path: str | os.PathLike) -> None:
     reason = why_no_file(path)
     if reason:
         raise ValueError(f"{os.fspath(path)!r} must be a file. It {reason}.")
+
+
+def can_be_written(path: str | os.PathLike) -> bool:
+    """Return whether a path is, or can become, a file that one may write."""
+    if os.path.exists(path):
+        return not os.path.isdir(path) and os.access(path, os.W_OK)
+    folder = os.path.dirname(os.path.abspath(path))
+    return os.path.isdir(folder) and os.access(folder, os.W_OK)
+
+
+@contextlib.contextmanager
+def atomic(path: str | os.PathLike) -> Iterator[BinaryIO]:
+    """Write a file that appears at `path` only when it is complete."""
+    folder = os.path.dirname(os.path.abspath(path))
+    os.makedirs(folder, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=folder, suffix=".part")
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            yield file
+        os.chmod(part, 0o644)
+        os.replace(part, path)
+    except BaseException:
+        os.unlink(part)
+        raise
 
 
 def digest(path: str | os.PathLike) -> str | None:

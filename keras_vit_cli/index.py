@@ -6,7 +6,7 @@ import sys
 
 import keras
 
-from keras_vit._paths import digest
+from keras_vit._paths import can_be_written, digest
 from keras_vit.evaluation import ImageIndex, index_images
 from keras_vit.text import NaFlexModel, TwoTowers, WordDetector
 from keras_vit_cli import predict
@@ -14,11 +14,11 @@ from keras_vit_cli import predict
 
 def run(options) -> int:
     """Embed the images of the command line; return 1 if one is not read."""
-    folder = os.path.dirname(options.index) or "."
-    if not os.path.isdir(folder) or not options.index.endswith(".npz"):
+    is_npz = options.index.endswith(".npz")
+    if not (is_npz and can_be_written(options.index)):
         raise ValueError(
-            "INDEX must be a file .npz in an existing folder. Received: "
-            f"{options.index!r}"
+            "INDEX must be a file .npz in an existing folder that can be "
+            f"written. Received: {options.index!r}"
         )
     if os.path.exists(options.index):  # no other file is replaced
         ImageIndex.load(options.index)

@@ -16,6 +16,7 @@ import numpy as np
 import keras_vit
 from keras_vit import data
 from keras_vit._loss_check import last_layer
+from keras_vit._paths import can_be_written
 from keras_vit.data import video_files
 from keras_vit.data.decode import EXTENSIONS
 from keras_vit.export import savedmodel
@@ -353,10 +354,10 @@ def check_picture(option: str, path: str) -> None:
     """Refuse a picture that could not be written, before the work."""
     kinds = figures.new_figure(1, 1).canvas.get_supported_filetypes()
     ending = os.path.splitext(path)[1].removeprefix(".").lower()
-    if ending not in kinds or not os.path.isdir(os.path.dirname(path) or "."):
+    if ending not in kinds or not can_be_written(path):
         raise ValueError(
-            f"--{option} must be a file in an existing folder that ends in "
-            f".{', .'.join(kinds)}. Received: {path!r}"
+            f"--{option} must be a file in an existing folder, which can be "
+            f"written and ends in .{', .'.join(kinds)}. Received: {path!r}"
         )
 
 

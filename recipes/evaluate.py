@@ -38,7 +38,6 @@ if __name__ == "__main__":  # before the imports, which take seconds
 
 import argparse
 import json
-import os
 import sys
 from typing import Any
 
@@ -46,6 +45,7 @@ import keras
 import numpy as np
 
 from keras_vit import data, evaluation
+from keras_vit._paths import can_be_written
 from keras_vit.export import savedmodel
 from keras_vit.weights import class_names
 from keras_vit_cli import command, predict, runs
@@ -59,18 +59,18 @@ OBJECTNET = "objectnet"
 def main(arguments: list[str]) -> int:
     """Evaluate as the command line asks; return 0."""
     options = _parser().parse_args(arguments)
-    folder = os.path.dirname(options.output or "") or "."
-    if not os.path.isdir(folder):  # before hours of work that would be lost
+    # Before hours of work that would be lost.
+    if options.output and not can_be_written(options.output):
         raise ValueError(
-            "--output must be a file in a folder that exists. Received: "
-            f"--output={options.output}"
+            "--output must be a file in a folder that exists and can be "
+            f"written. Received: --output={options.output}"
         )
     results = _evaluate(options)
     text = json.dumps(results, indent=2)
+    print(text if options.json else _table(results))
     if options.output:
         with open(options.output, "w") as file:
             file.write(text + "\n")
-    print(text if options.json else _table(results))
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit._arguments import checked
-from keras_vit._paths import require_file
+from keras_vit._paths import atomic, require_file
 from keras_vit.data import decode
 
 # Similarities that are in memory at once, 64 MB.
@@ -42,7 +42,7 @@ class ImageIndex:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write an npz file, which has no pickled objects."""
-        with open(path, "wb") as file:
+        with atomic(path) as file:
             np.savez(
                 file,
                 paths=np.array(self.paths, str),

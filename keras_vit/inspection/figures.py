@@ -189,7 +189,9 @@ def plot_attention(
     ):
         cell = cells.add_subfigure(grid[i // per_row, i % per_row])
         title = "\n".join(textwrap.wrap(title, 40, max_lines=2))
-        cell.suptitle(title, fontsize=9, color=_title_color(right, i))
+        cell.suptitle(
+            title, fontsize=9, color=_title_color(right, i), parse_math=False
+        )
         if multiples is None:
             _show(cell.subplots(), as_colours(image))
         else:
@@ -245,7 +247,9 @@ def plot_clips(
         _draw_scale(bottom, highest, np.size(attention[0]))
     for i, (clip, title) in enumerate(zip(clips, titles, strict=True)):
         cell = cells.add_subfigure(grid[i, 0])
-        cell.suptitle(title, fontsize=9, color=_title_color(right, i))
+        cell.suptitle(
+            title, fontsize=9, color=_title_color(right, i), parse_math=False
+        )
         axes = cell.subplots(lines, len(frames), squeeze=False)
         for j, t in enumerate(frames):
             _show(axes[0, j], as_colours(clip[t]))

@@ -105,6 +105,7 @@ def _boxes(axes, found):
             color="white",
             va="bottom",
             bbox=dict(facecolor=colour, pad=0.8, linewidth=0),
+            parse_math=False,
         )
 
 
@@ -122,7 +123,8 @@ def _regions(axes, found, class_names):
         colours[classes == number] = (*_colour(number)[:3], 0.55)
     axes.imshow(colours)
     names = [str(n) if class_names is None else class_names[n] for n in present]
-    axes.set_title(textwrap.shorten(", ".join(names), 40), fontsize=7)
+    title = textwrap.shorten(", ".join(names), 40)
+    axes.set_title(title, fontsize=7, parse_math=False)
 
 
 def plot_masked(

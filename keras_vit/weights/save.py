@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import tempfile
 from typing import Any
 
 import keras
@@ -11,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import checked
+from keras_vit._paths import atomic
 from keras_vit.weights import checkpoint
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.formats import npz, safetensors, torch
@@ -183,7 +183,7 @@ def write(values, family, metadata, path, format, allow_differences=False):
             for name in ("grid", "pooling")
             if metadata.get(name) is not None
         }
-        with _atomic(path) as file:
+        with atomic(path) as file:
             npz.write(file, arrays, shown)
         return
     _write_files(path, arrays, target.config_of(metadata))
@@ -253,17 +253,17 @@ def arrays_of(values, family, metadata, format, allow_differences=False):
 def _write_files(path, arrays, config):
     """Write a file, or a directory with configs, as the path's end says."""
     if path.endswith(".safetensors"):
-        with _atomic(path) as file:
+        with atomic(path) as file:
             safetensors.write(file, arrays)
         return
     if path.endswith((".pth", ".pyth")):
-        with _atomic(path) as file:
+        with atomic(path) as file:
             torch.write(
                 file, arrays, config if path.endswith(".pyth") else None
             )
         return
     processor = config.pop("preprocessor", None)
-    with _atomic(os.path.join(path, "model.safetensors")) as file:
+    with atomic(os.path.join(path, "model.safetensors")) as file:
         safetensors.write(file, arrays)
     _write_json(os.path.join(path, "config.json"), config)
     for name in ("processor_config.json", "preprocessor_config.json"):
@@ -313,22 +313,6 @@ def _complete(metadata):
     return metadata
 
 
-@contextlib.contextmanager
-def _atomic(path):
-    """Write a file that appears at `path` only when it is complete."""
-    folder = os.path.dirname(os.path.abspath(path))
-    os.makedirs(folder, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=folder, suffix=".part")
-    try:
-        with os.fdopen(handle, "w+b") as file:
-            yield file
-        os.chmod(part, 0o644)
-        os.replace(part, path)
-    except BaseException:
-        os.unlink(part)
-        raise
-
-
 def _write_json(path, content):
-    with _atomic(path) as file:
+    with atomic(path) as file:
         file.write((json.dumps(content, indent=2) + "\n").encode())

@@ -1,5 +1,6 @@
 """An index of images, and the search in it."""
 
+import os
 import sys
 import types
 
@@ -74,6 +75,30 @@ def test_the_command_lists_an_image_of_two_arguments_once(
         with pytest.raises(ValueError, match="must be an index of images"):
             index_command.run(options)
         assert (tmp_path / "index.npz").read_bytes() == content
+    # Noticed before the work.
+    (tmp_path / "folder.npz").mkdir()
+    options.index = str(tmp_path / "folder.npz")
+    with pytest.raises(ValueError, match="INDEX must be a file .npz"):
+        index_command.run(options)
+
+
+def test_an_index_that_is_not_written_leaves_the_one_before(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "index.npz"
+    index = ImageIndex(paths=("a",), embeddings=np.ones((1, 2), "float32"))
+    index.save(path)
+    before = path.read_bytes()
+
+    def full(file, **arrays):
+        file.write(b"PK")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space left"):
+        index.save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["index.npz"]
 
 
 class FlatIP:

@@ -10,7 +10,7 @@ from catalogue import ENCODERS, make_model
 
 import keras_vit
 from keras_vit import inspection
-from keras_vit.inspection import attention, pictures
+from keras_vit.inspection import attention, figures, pictures, task_figures
 from keras_vit.models import tokens
 
 pytestmark = pytest.mark.backend("torch")
@@ -221,3 +221,13 @@ def test_pictures_of_attention_are_drawn(tmp_path, monkeypatch):
     assert uniform.get_label() == "attention to all patches alike"
     for path in tmp_path.iterdir():
         assert path.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_names_of_classes_are_no_formulas(tmp_path):
+    pytest.importorskip("matplotlib")
+    image, name = np.zeros((4, 4, 3)), r"$\frac{ $"
+    figures.plot_attention(image[None], None, [name], tmp_path / "a.png")
+    figures.plot_clips(image[None, None], None, [name], tmp_path / "c.png")
+    box = dict(labels=[0], names=[name], scores=[1.0], boxes=[[0, 0, 2, 2]])
+    found = [box, dict(classes=np.zeros((4, 4), int))]
+    task_figures.plot_task([image] * 2, found, tmp_path / "t.png", [name])

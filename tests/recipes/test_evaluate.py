@@ -307,7 +307,9 @@ def test_models_and_sets_that_do_not_fit_are_refused(best, capsys, tmp_path):
         capsys, tmp_path / "absent.keras", "--dataset=digits"
     )
     absent = f"--output={tmp_path / 'absent' / 'results.json'}"
-    assert "in a folder that exists" in refused(capsys, "absent.keras", absent)
+    for option in (absent, f"--output={tmp_path}"):
+        message = refused(capsys, "absent.keras", option)
+        assert "in a folder that exists" in message
     model = keras.models.load_model(best)
     tokens = keras.Model(model.input, model.get_layer("encoder_norm").output)
     tokens.save(tmp_path / "tokens.keras")
