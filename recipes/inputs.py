@@ -205,7 +205,9 @@ def write_skipped(
 ) -> None:
     """Write the path of each file that does not decode, and the reason."""
     skipped = train.skipped | evaluation.skipped
-    with open(path, "w", newline="", encoding="utf-8") as file:
+    # A name that is not UTF-8 is such a reason.
+    encoding: dict = dict(encoding="utf-8", errors="backslashreplace")
+    with open(path, "w", newline="", **encoding) as file:
         csv.writer(file).writerows([("path", "reason"), *skipped.items()])
 
 

@@ -27,12 +27,18 @@ class Cropping:
         """Make the cropping of `batches.CropOptions`.
 
         Raises:
-            ValueError: If `resize` is smaller than the crop.
+            ValueError: If `resize` is smaller than the crop, or `min_area` is
+                no share.
         """
         names = [field.name for field in dataclasses.fields(cls)]
         found = cls(**{k: v for k, v in options.items() if k in names})
         if found.crop == "resize":
             check_resize(found.resize, min(image_size))
+        if found.crop == "inception" and not 0 < found.min_area <= 1:
+            raise ValueError(
+                "`min_area` must be above 0 and at most 1. Received: "
+                f"min_area={found.min_area}"
+            )
         return found
 
 

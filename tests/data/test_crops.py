@@ -106,6 +106,15 @@ def test_resize_is_at_least_the_crop(resize):
             data.eval_batches(source, **arguments, resize=resize)
 
 
+@pytest.mark.parametrize("min_area", [0, -0.1, 1.1])
+def test_the_smallest_area_is_a_share(min_area):
+    source = sources.of_arrays(ramp(8, 8)[None])
+    with pytest.raises(ValueError, match=f"`min_area`.*min_area={min_area}"):
+        data.train_batches(
+            source, batch_size=1, image_size=(8, 8), min_area=min_area
+        )
+
+
 # Traced once: eagerly, each call traces a part of it.
 WINDOW = tf.function(
     lambda encoded, seed: crops.decode_window(encoded, 3, seed),

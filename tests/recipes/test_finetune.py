@@ -278,16 +278,20 @@ def test_a_broken_image_stops_the_run_or_is_listed_with_the_reason(
     with pytest.raises(ValueError, match="dark/broken.jpg"):
         finetune.run(config, str(tmp_path / "run"))
     config.data.broken = "skip"
+    broken.with_name(os.fsdecode(b"K\xe4se.jpg")).write_bytes(b"no UTF-8")
     finetune.run(config, str(tmp_path / "other"))
     written = json.loads((tmp_path / "other" / "config.json").read_text())
-    assert written["derived"]["skipped_images"] == 1
+    assert written["derived"]["skipped_images"] == 2
     assert written["derived"]["ignored_files"] == {"unsupported": {".cr2": 1}}
     printed = capsys.readouterr().out
-    assert "1 file ignored (unsupported: 1 .cr2); 1 broken file left" in printed
+    assert (
+        "1 file ignored (unsupported: 1 .cr2); 2 broken files left" in printed
+    )
     with open(tmp_path / "other" / "skipped.csv", newline="") as file:
-        (row,) = csv.DictReader(file)
+        other, row = sorted(csv.DictReader(file), key=lambda row: row["path"])
     assert row["path"] == str(broken)
     assert "Invalid JPEG data" in row["reason"]
+    assert other["path"].endswith("dark/K\\udce4se.jpg")
 
 
 @pytest.mark.parametrize(
