@@ -63,6 +63,19 @@ def atomic(path: str | os.PathLike) -> Iterator[BinaryIO]:
         raise
 
 
+def save_whole(model, path: str | os.PathLike) -> None:
+    """Save a Keras model; a file that is there is replaced by a whole one."""
+    folder, name = os.path.split(path)
+    part = os.path.join(folder, f"part.{name}")  # Keras reads the ending
+    try:
+        model.save(part)
+        os.replace(part, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+        raise
+
+
 def digest(path: str | os.PathLike) -> str | None:
     """Return the SHA-256 of a file, or of a directory's files and their names.
 

@@ -3,6 +3,7 @@
 import os
 
 import keras_vit
+from keras_vit._paths import save_whole
 from keras_vit.weights import checkpoint, registry, save
 
 
@@ -83,7 +84,7 @@ def _save_model(name, flags):
         name, **{key: value for key, value in given.items() if value}
     )
     if is_keras:
-        model.save(flags.destination)
+        save_whole(model, flags.destination)
     else:
         keras_vit.save_checkpoint(
             model, flags.destination, flags.format, flags.allow_differences

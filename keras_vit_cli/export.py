@@ -10,6 +10,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit import data
+from keras_vit._paths import save_whole
 from keras_vit.evaluation.task_scores import BEST_BY
 from keras_vit.export import (
     formats,
@@ -28,7 +29,7 @@ FILES = dict(
     onnx=formats.export_onnx,
     tflite=formats.export_litert,
     xml=formats.export_openvino,
-    keras=lambda model, path: model.save(path),
+    keras=save_whole,
 )
 # Options of a SavedModel alone, and their defaults.
 _SERVED = dict(

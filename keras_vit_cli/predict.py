@@ -42,7 +42,7 @@ def run(options) -> int:
     if isinstance(model, TwoTowers):
         templates = options.templates or words.TEMPLATE
         model = words.model_of(model, options.classes, templates)
-    elif options.classes:
+    elif options.classes is not None:
         raise ValueError(
             "--classes needs a model with a text tower, such as CLIP's. "
             f"Received: {options.model!r}"
@@ -368,10 +368,12 @@ def _check_options(options):
         raise ValueError(
             f"--frame_rate must be at least 0. Received: --frame_rate={rate}"
         )
+    if options.score is not None and math.isnan(options.score):
+        raise ValueError("--score must be a number. Received: --score=nan")
     for name in ("attention", "drawing"):
-        if getattr(options, name):
+        if getattr(options, name) is not None:
             check_picture(name, getattr(options, name))
-    if options.templates and not options.classes:
+    if options.templates is not None and not options.classes:
         raise ValueError(
             "--templates needs --classes, the names to put into them. "
             f"Received: --templates={options.templates!r} alone"

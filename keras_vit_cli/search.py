@@ -25,7 +25,7 @@ def run(options) -> int:
         ValueError: If the file is no index, the model is another, or an
             argument is invalid.
     """
-    if options.drawing:
+    if options.drawing is not None:
         check_picture("drawing", options.drawing)
     index = ImageIndex.load(options.index)
     name = options.model or index.model

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import keras
 
 from keras_vit import data, distribution, training
+from keras_vit._paths import save_whole
 from recipes import (
     compilation_cache,
     console,
@@ -389,6 +390,4 @@ class _SaveModels(keras.callbacks.Callback):
         gathered = distribution.gather(self.built.model, self.devices)
         if self.devices.is_main:
             for name in names:
-                part = self.workdir / f"part.{name}"
-                gathered.save(part)
-                os.replace(part, self.workdir / name)
+                save_whole(gathered, self.workdir / name)

@@ -1,12 +1,12 @@
 """Masked autoencoders (He et al. 2021, 2111.06377), of recipes.unlabelled."""
 
 import dataclasses
-import os
 
 import keras
 import numpy as np
 
 from keras_vit import distribution, heads, training
+from keras_vit._paths import save_whole
 from keras_vit.inspection import task_figures
 from recipes import inputs, method, training_step
 
@@ -116,9 +116,7 @@ class Reconstruction(keras.callbacks.Callback):
         whole = distribution.gather(self.whole, self.devices)
         if not self.devices.is_main:
             return
-        part = self.workdir / "part.autoencoder.keras"
-        whole.save(part)
-        os.replace(part, self.workdir / "autoencoder.keras")
+        save_whole(whole, self.workdir / "autoencoder.keras")
         with keras.device("cpu"):
             copy = keras.models.load_model(self.workdir / "autoencoder.keras")
         given = copy.inputs_of(self.pixels)

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import os
+import pathlib
 import shutil
 import sys
 
@@ -176,6 +177,25 @@ def test_the_ending_of_a_file_chooses_its_format(saved, tmp_path, capsys):
     assert export(*words) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert export(*words, "--overwrite") == 0
+
+
+@pytest.mark.parametrize("command", ["export", "convert"])
+def test_a_file_that_is_not_written_leaves_the_one_before(
+    command, saved, tmp_path, monkeypatch
+):
+    path = tmp_path / "model.keras"
+    shutil.copy(saved / "model.keras", path)
+    words = [command, str(path), str(path), "--overwrite"]
+    words += ["--format", "keras_vit"] * (command == "convert")
+
+    def full(self, path):
+        pathlib.Path(path).write_bytes(b"PK")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(keras.Model, "save", full)
+    assert keras_vit_cli.main(words) == 2
+    assert os.listdir(tmp_path) == ["model.keras"]
+    assert path.read_bytes() == (saved / "model.keras").read_bytes()
 
 
 @pytest.mark.parametrize(

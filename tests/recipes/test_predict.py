@@ -156,6 +156,12 @@ def test_bad_options_are_refused(digits_run, capsys):
         ("--attention=o.xyz", "--attention must be a file .* ends in .*.png"),
         ("--attention=picture", "Received: 'picture'"),
         ("--drawing=o.xyz", "--drawing must be a file"),
+        # Of variables of the shell that are not set.
+        ("--attention=", "--attention must be a file"),
+        ("--drawing=", "--drawing must be a file"),
+        ("--classes=", "--classes needs a model with a text tower"),
+        ("--templates=", "--templates needs --classes"),
+        ("--score=nan", "--score must be a number"),
     ],
 )
 def test_options_without_effect_are_refused(
