@@ -153,6 +153,11 @@ def check(config: Config) -> None:
     kinds, losses = tuple(text.tower.KINDS), ("softmax", "sigmoid")
     checks.check_choice("text.kind", config.text.kind, kinds)
     checks.check_choice("text.loss", config.text.loss, losses)
+    if config.text.loss == "softmax" and config.data.batch_size < 2:
+        raise ValueError(
+            "`data.batch_size` must be at least 2 with text.loss='softmax', "
+            "whose loss of one pair is always 0. Received: data.batch_size=1"
+        )
     # Three tokens are no words.
     checks.check_range("text.vocab_size", config.text.vocab_size, 4)
     scored.refuse_unused(config, UNUSED, "pairs")

@@ -209,6 +209,12 @@ def check(config: Config) -> None:
             f"task.name={task.name!r}. Received: task.head={task.head!r}"
         )
     checks.check_range("task.num_points", task.num_points, 1)
+    if _head(config) in SETS and task.max_objects > task.num_queries:
+        raise ValueError(
+            "`task.max_objects` must be at most `task.num_queries`. Received: "
+            f"task.max_objects={task.max_objects}, "
+            f"task.num_queries={task.num_queries}"
+        )
     _check_eval_view(config)
     masks = task.masked_attention
     if masks and (_head(config) != "eomt" or task.auxiliary_blocks):

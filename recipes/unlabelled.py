@@ -125,6 +125,7 @@ def check(config: Config) -> None:
     """Refuse an unknown objective, and what it does not support."""
     checks.check(config)
     checks.check_choice("objective", config.objective, tuple(METHODS))
+    checks.check_range("probe.every", config.probe.every, 1)
     scored.refuse_unused(config, UNUSED, "training without labels")
     METHODS[config.objective].check(config)
 

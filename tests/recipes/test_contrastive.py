@@ -215,6 +215,7 @@ def test_settings(tmp_path):
         ("model.tune", "lora", "freeze the image tower"),
         ("data.shots", 2, "`data.shots` has no effect on pairs"),
         ("text.vocab_size", 3, "`text.vocab_size` must be at least 4"),
+        ("data.batch_size", 1, "`data.batch_size` must be at least 2"),
     ):
         with pytest.raises(ValueError, match=message):
             contrastive.run(small(**{path: value}), tmp_path)

@@ -253,6 +253,7 @@ def test_pixels_have_no_accuracy_and_micro_batches_work(tmp_path):
             "whose blocks take more tokens for the head 'mae'",
         ),
         (dict(batch_size=0), "`data.batch_size` must be at least 1"),
+        ({"probe.every": 0}, "`probe.every` must be at least 1"),
         (dict(label_smoothing=0.1), "`optim.label_smoothing` has no effect"),
     ],
 )
