@@ -41,6 +41,8 @@ def require_file(path: str | os.PathLike) -> None:
 
 def can_be_written(path: str | os.PathLike) -> bool:
     """Return whether a path is, or can become, a file that one may write."""
+    if not os.fspath(path):
+        return False
     if os.path.exists(path):
         return not os.path.isdir(path) and os.access(path, os.W_OK)
     folder = os.path.dirname(os.path.abspath(path))

@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     """Evaluate as the command line asks; return 0."""
     options = _parser().parse_args(arguments)
     # Before hours of work that would be lost.
-    if options.output and not can_be_written(options.output):
+    if options.output is not None and not can_be_written(options.output):
         raise ValueError(
             "--output must be a file in a folder that exists and can be "
             f"written. Received: --output={options.output}"

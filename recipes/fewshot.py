@@ -15,6 +15,7 @@ import keras
 
 import keras_vit
 from keras_vit import data, evaluation
+from keras_vit._paths import can_be_written
 from keras_vit.inspection import figures
 from keras_vit_cli import runs
 from recipes import (
@@ -134,6 +135,7 @@ def run(config: Config, workdir: str = "") -> dict:
     """
     name = workdirs.default(config.model.name, config.data.dataset)
     workdir = workdirs.path_of(workdir or f"{name}-fewshot")
+    check(config)
     inputs.check_weights(config.model)
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.model.dtype_policy)
@@ -151,6 +153,12 @@ def run(config: Config, workdir: str = "") -> dict:
         layer=config.model.layer,
         num_clips=config.data.num_clips,
     )
+    there = next(x for x in (workdir, *workdir.parents) if x.exists())
+    if not can_be_written(there / "results.json"):
+        raise ValueError(
+            "`workdir` must be a folder that can be written. Received: "
+            f"{str(workdir)!r}"
+        )
     found = about | _measure(
         config,
         evaluation.features(extractor, batches(train)),
@@ -169,6 +177,28 @@ def run(config: Config, workdir: str = "") -> dict:
     _print(found)
     print(f"\n  {workdir / 'results.json'}\n  {workdir / 'fewshot.png'}")
     return found
+
+
+def check(config: Config) -> None:
+    """Refuse invalid values before features are computed, which takes long."""
+    checks.check_range("seed", config.seed, 0, 2**32)
+    checks.check_range("num_draws", config.num_draws, 1)
+    maximum = config.data.max_train_images
+    checks.check_range("data.max_train_images", maximum, 0)
+    for name in ("shots", "l2"):
+        values = getattr(config, name)
+        if not values or min(values) <= 0:
+            raise ValueError(
+                f"`{name}` must be one or more positive numbers. "
+                f"Received: {name}={values}"
+            )
+    for number in config.neighbours:
+        checks.check_range("neighbours", number, 0)
+    if any(config.neighbours) and not config.temperature > 0:
+        raise ValueError(
+            "`temperature` must be positive. Received: "
+            f"temperature={config.temperature}"
+        )
 
 
 def _announce(config, model, train, test):

@@ -307,7 +307,7 @@ def test_models_and_sets_that_do_not_fit_are_refused(best, capsys, tmp_path):
         capsys, tmp_path / "absent.keras", "--dataset=digits"
     )
     absent = f"--output={tmp_path / 'absent' / 'results.json'}"
-    for option in (absent, f"--output={tmp_path}"):
+    for option in (absent, f"--output={tmp_path}", "--output="):
         message = refused(capsys, "absent.keras", option)
         assert "in a folder that exists" in message
     model = keras.models.load_model(best)

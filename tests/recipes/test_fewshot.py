@@ -143,3 +143,26 @@ def test_what_cannot_be_measured_is_refused(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         run(tmp_path, **changes)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shots": ()}, "`shots` must be one or more positive numbers"),
+        ({"l2": (0.0,)}, "`l2` must be one or more positive numbers"),
+        ({"num_draws": 0}, "`num_draws` must be at least 1"),
+        ({"neighbours": (-1,)}, "`neighbours` must be at least 0"),
+        ({"temperature": 0.0}, "`temperature` must be positive"),
+        ({"seed": -1}, "`seed` must be at least 0"),
+        ({}, "`workdir` must be a folder that can be written"),
+    ],
+)
+def test_wrong_settings_are_refused_before_features_are_computed(
+    tmp_path, monkeypatch, changes, message
+):
+    monkeypatch.setattr(evaluation, "features", None)
+    if not changes:
+        (tmp_path / "results.json").mkdir()
+    config = fewshot.Config(**changes)
+    with pytest.raises(ValueError, match=message):
+        fewshot.run(config, str(tmp_path))
