@@ -17,6 +17,12 @@ def run(flags) -> int:
     source = registry.open_weights(
         flags.source, flags.model, flags.position_grid
     )
+    if flags.model and registry.find(flags.source, flags.model) is None:
+        raise ValueError(
+            "--model is the constructor of released weights, for their name. "
+            f"Received: --model={flags.model} for SRC {flags.source!r}, which "
+            "is none"
+        )
     path = source.name
     for name in ("pixel_mean", "pixel_std"):
         if getattr(flags, name):

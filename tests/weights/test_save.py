@@ -274,6 +274,12 @@ class TestConvert:
         assert "--num_heads" in capsys.readouterr().err
         assert not out.exists()
 
+    def test_a_model_of_a_file_is_refused(self, tmp_path, capsys):
+        arguments = [str(TOKEN), str(tmp_path / "a.npz"), "--format=jax"]
+        arguments.append("--model=ViTB16")
+        assert keras_vit_cli.main(["convert", *arguments]) == 2
+        assert "--model is the constructor of" in capsys.readouterr().err
+
     def test_an_existing_file_is_not_overwritten(self, tmp_path, capsys):
         path = tmp_path / "a.npz"
         path.write_text("mine")
