@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from keras_vit import evaluation
+from keras_vit import distribution, evaluation
 from keras_vit._paths import digest
 from keras_vit.data.decode import EXTENSIONS
 from keras_vit.text import TwoTowers
@@ -76,9 +76,14 @@ def run(options) -> int:
             f"--top_k={options.top_k} for {job.model!r}"
         )
     _start(job, options.images)
-    with library.Pipeline(
-        options=beam.options(shlex.split(options.beam))
-    ) as pipeline:
+    with (
+        distribution.end_at_ctrl_c(
+            "Interrupted. Run the same command again to resume."
+        ),
+        library.Pipeline(
+            options=beam.options(shlex.split(options.beam))
+        ) as pipeline,
+    ):
         _ = (
             pipeline
             | "places" >> library.Create(places)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 
 import numpy as np
 import pytest
@@ -287,6 +288,22 @@ def test_a_relative_name_is_that_of_its_folder(tmp_path, model, monkeypatch):
         Image.new("RGB", (8, 8)).save(tmp_path / name / "a.png")
         monkeypatch.chdir(tmp_path / name)
         assert run(model, ".", tmp_path / "out", "--shards=1") == status
+
+
+def test_ctrl_c_ends_it_at_once(tmp_path, model, monkeypatch, capfd):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    write, statuses = bulk._write, []
+
+    def interrupted(path, content):
+        if path.endswith(".jsonl"):
+            os.kill(os.getpid(), signal.SIGINT)
+        write(path, content)
+
+    monkeypatch.setattr(bulk, "_write", interrupted)
+    monkeypatch.setattr(os, "_exit", statuses.append)
+    assert run(model, tmp_path, tmp_path / "out", "--shards=1") == 0
+    assert statuses == [130]
+    assert "Run the same command again" in capfd.readouterr().err
 
 
 def test_an_empty_name_is_not_the_whole_machine(tmp_path, model, capsys):
