@@ -310,7 +310,7 @@ def test_an_empty_name_is_not_the_whole_machine(tmp_path, model, capsys):
     assert run(model, "", tmp_path / "out") == 2
     assert "FOLDER must be" in capsys.readouterr().err
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
-    for output in ("", model):
+    for output in ("", model, tmp_path):
         assert run(model, tmp_path, output) == 2
         assert "OUTPUT must be a folder" in capsys.readouterr().err
 
