@@ -59,15 +59,24 @@ def test_matching_refuses_more_targets_and_survives_nan():
 
 
 def detection_case():
-    rng = np.random.default_rng(1)
+    """Boxes apart and over one another, of which each cost matches some."""
+    rng = np.random.default_rng(2)
+
+    def boxes(count):
+        centres = rng.uniform(0.1, 0.9, (3, count, 2))
+        sizes = rng.uniform(0.05, 0.5, (3, count, 2))
+        return np.concatenate([centres, sizes], -1).astype("float32")
+
     targets = {
-        "boxes": rng.uniform(0.2, 0.6, (3, 4, 4)).astype("float32"),
-        "labels": np.array([[2, 0, -1, -1], [1, 1, 2, 0], [-1] * 4]),
+        "boxes": boxes(6),
+        "labels": np.array(
+            [[2, 0, -1, -1, 1, 1], [1, 1, 2, 0, 2, 0], [-1] * 6]
+        ),
     }
     targets["boxes"][0, 3] = np.nan  # padding may be anything
     outputs = {
-        "logits": rng.normal(size=(3, 6, 4)).astype("float32"),
-        "pred_boxes": rng.uniform(0.2, 0.6, (3, 6, 4)).astype("float32"),
+        "logits": rng.normal(0, 4, (3, 12, 4)).astype("float32"),
+        "pred_boxes": boxes(12),
     }
     return targets, outputs
 
@@ -75,12 +84,12 @@ def detection_case():
 def segmentation_case():
     rng = np.random.default_rng(2)
     targets = {
-        "masks": rng.integers(0, 2, (2, 3, 16, 12)),
-        "labels": np.array([[2, -1, 0], [1, 0, 2]]),
+        "masks": rng.random((2, 5, 16, 12)) < rng.random((2, 5, 1, 1)),
+        "labels": np.array([[2, -1, 0, 1, 1], [1, 0, 2, 2, 0]]),
     }
     outputs = {
-        "class_queries_logits": rng.normal(size=(2, 5, 4)).astype("float32"),
-        "masks_queries_logits": rng.normal(size=(2, 8, 6, 5)).astype("float32"),
+        "class_queries_logits": rng.normal(0, 4, (2, 9, 4)).astype("float32"),
+        "masks_queries_logits": rng.normal(size=(2, 8, 6, 9)).astype("float32"),
     }
     return targets, outputs
 
@@ -214,7 +223,7 @@ def test_losses_train_a_model_whose_checkpoint_has_the_random_state():
     for _ in range(20):
         last = model.train_on_batch(x, targets)
     assert last < first
-    empty = {**targets, "labels": np.full((2, 3), -1)}
+    empty = {**targets, "labels": np.full((2, 5), -1)}
     assert np.isfinite(model.train_on_batch(x, empty))
 
 
@@ -314,23 +323,24 @@ def depth_case():
     rng = np.random.default_rng(0)
     depth = rng.uniform(1, 5, (2, 9, 7)).astype("float32")
     depth[0, 2:4] = 0
-    depth[1, 5, 5] = np.nan
-    return depth, rng.uniform(1, 5, (2, 9, 7)).astype("float32")
+    depth[1, 5, 4:6] = np.nan, np.inf
+    predicted = rng.uniform(1, 5, (2, 9, 7)).astype("float32")
+    predicted[0, 0, 0] = 0  # as a ReLU gives
+    return depth, np.isfinite(depth) & (depth > 0), predicted
 
 
 def test_relative_depth_is_that_of_the_paper():
-    depth, predicted = depth_case()
-    valid = depth > 0
+    depth, valid, predicted = depth_case()
 
     def normalized(x, kept):
         median = np.sort(x[kept])[(kept.sum() - 1) // 2]
         return (x - median) / np.abs(x[kept] - median).mean()
 
     differences = [
-        np.where(
-            kept, normalized(p, kept) - normalized(np.nan_to_num(d), kept), 0
+        np.where(kept, normalized(p, kept) - normalized(d, kept), 0)
+        for d, p, kept in zip(
+            np.where(valid, depth, 0), predicted, valid, strict=True
         )
-        for d, p, kept in zip(depth, predicted, valid, strict=True)
     ]
     d = np.stack(differences)
     expected = np.abs(d).sum() / valid.sum()
@@ -344,19 +354,24 @@ def test_relative_depth_is_that_of_the_paper():
     for scaled in (predicted, 3 * predicted + 1):  # scale and shift are free
         found = float(loss(targets, {"predicted_depth": scaled}))
         assert found == pytest.approx(expected, rel=1e-5)
-    no_depth = {"depth": depth * 0}
+    no_depth = {"depth": np.zeros_like(depth)}
     assert float(loss(no_depth, {"predicted_depth": predicted})) == 0
 
 
 def test_metric_depth_is_that_of_the_paper():
-    depth, predicted = depth_case()
+    depth, valid, predicted = depth_case()
     expected = []
-    for d, p in zip(depth, predicted, strict=True):
-        g = np.log(d[d > 0]) - np.log(p[d > 0])
+    for d, p, kept in zip(depth, predicted, valid, strict=True):
+        g = np.log(d[kept]) - np.log(np.maximum(p[kept], 1e-6))
         expected.append(np.sqrt((g**2).mean() - 0.5 * g.mean() ** 2))
     loss = training.MetricDepthLoss()
     found = loss({"depth": depth}, {"predicted_depth": predicted[..., None]})
     assert float(found) == pytest.approx(np.mean(expected), rel=1e-5)
-    targets = {"depth": np.stack([depth[0], depth[1] * 0])}  # an empty image
+    targets = {"depth": np.stack([depth[0], 0 * predicted[1]])}  # none
     found = loss(targets, {"predicted_depth": predicted})
     assert float(found) == pytest.approx(expected[0], rel=1e-5)
+    if BACKEND == "torch":  # the square root has no gradient at 0
+        _, gradients = with_gradients(
+            loss, {"depth": depth}, {"predicted_depth": np.nan_to_num(depth)}
+        )
+        assert np.isfinite(gradients["predicted_depth"]).all()
