@@ -54,7 +54,7 @@ def test_steps_are_counted_on_mirrored_devices():
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         optimizer = keras.optimizers.SGD()
         optimizer.build([keras.Variable([1.0])])
-        optimizer.iterations.assign(2)
+        optimizer.iterations.assign(1)
         probability = keras.Variable([1.0])
     mask = types.SimpleNamespace(name="query_mask_0", probability=probability)
     model = types.SimpleNamespace(optimizer=optimizer, layers=[mask])
@@ -62,7 +62,7 @@ def test_steps_are_counted_on_mirrored_devices():
     annealing.set_model(model)
     annealing.on_train_begin()
     annealing.on_epoch_begin(0)
-    annealing.on_train_batch_begin(0)
+    annealing.on_train_batch_begin(1)
     expected = mask_probability(2, 10, 0, 1)
     assert 0 < expected < 1
     assert float(probability.numpy()[0]) == pytest.approx(expected)
