@@ -233,7 +233,22 @@ def predicted(
             *size, name="resize_for_teacher", dtype="float32"
         )
         x = resizing(x)
-    return teacher(x, training=False)
+    return _Evaluated(teacher, name=teacher.name)(x)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class _Evaluated(keras.layers.Wrapper):
+    """A model without dropout in a model that is trained.
+
+    Keras passes `training` to every layer of a functional model that takes it,
+    whatever it was called with.
+    """
+
+    def __init__(self, layer, **kwargs):
+        super().__init__(layer, autocast=False, **kwargs)
+
+    def call(self, inputs):
+        return self.layer(inputs, training=False)
 
 
 def check_classes(

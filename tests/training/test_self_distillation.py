@@ -201,10 +201,14 @@ def test_a_step_of_fit(changes):
             numpy(variable), (old + new) / 2, rtol=1e-5, atol=1e-7
         )
     assert int(model.step) == 2
-    # Evaluation changes nothing.
+    # Evaluation changes nothing, and padding does not count.
     states = [numpy(v) for v in model.non_trainable_variables]
     weights = np.array([2.0] * 4 + [0.0] * 4)
-    model.evaluate(x, y, sample_weight=weights, verbose=0)
+    options = dict(return_dict=True, verbose=0)
+    padded = model.evaluate(x, y, sample_weight=weights, **options)
+    first = {name: value[:4] for name, value in x.items()}
+    expected = model.evaluate(first, y[:4], **options)
+    assert padded == pytest.approx(expected, rel=1e-4)
     for old, variable in zip(
         states, model.non_trainable_variables, strict=True
     ):
