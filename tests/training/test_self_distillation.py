@@ -14,6 +14,7 @@ from keras_vit import training
 from keras_vit.models.families import FAMILIES
 from keras_vit.models.other_size import at_size
 from keras_vit.training import dino_loss
+from keras_vit.training.projection_head import ProjectionHead
 from tests.training import distilled, distilled_devices
 
 numpy = ops.convert_to_numpy
@@ -103,6 +104,18 @@ def test_the_losses_are_the_papers():
     np.testing.assert_allclose(numpy(found), koleo(features[:5]), rtol=1e-5)
 
 
+def test_a_head_gives_cosines_with_prototypes():
+    head = ProjectionHead(5, hidden_size=6, bottleneck_size=4)
+    x = np.random.default_rng(0).normal(size=(3, 7)).astype("float32")
+    found = numpy(head(x))
+    for layer in head.mlp:
+        x = layer(x)
+    x, prototypes = numpy(x), numpy(head.kernel).T
+    for i, j in np.ndindex(found.shape):
+        lengths = np.linalg.norm(x[i]) * np.linalg.norm(prototypes[j])
+        assert found[i, j] == pytest.approx(x[i] @ prototypes[j] / lengths)
+
+
 def test_the_loss_of_masked_patches_is_the_papers():
     rng = np.random.default_rng(1)
     images, most, k = 3, 4, 5
@@ -174,6 +187,13 @@ def test_a_step_of_fit(changes):
     x, y = distilled.batch(), np.zeros(distilled.B)
     outputs = model({k: ops.convert_to_tensor(v) for k, v in x.items()})
     assert outputs["student"].shape == (8, 4, distilled.PROTOTYPES)
+    if changes:  # patches of the first crop alone are masked
+        whole = np.broadcast_to(np.arange(16, dtype="int32"), (8, 16))
+        seen = {**x, "sources": whole}
+        seen = model({k: ops.convert_to_tensor(v) for k, v in seen.items()})
+        moved = numpy(outputs["features"] - seen["features"])
+        moved = np.abs(moved).max((0, 2))
+        assert moved[0] > 1e-3 and moved[1] < 1e-6
     before = [numpy(v) for v in model.student.trainable_variables]
     prototypes = [numpy(head.kernel) for head in model.student_heads]
     model.compile(keras.optimizers.SGD(0.1))
@@ -209,6 +229,14 @@ def test_a_step_of_fit(changes):
     first = {name: value[:4] for name, value in x.items()}
     expected = model.evaluate(first, y[:4], **options)
     assert padded == pytest.approx(expected, rel=1e-4)
+    if not changes:  # the last temperature stays
+        losses = []
+        for step in (4, 9, 2):
+            model.step.assign(step)
+            losses.append(model.evaluate(x, y, **options)["loss"])
+        assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+        assert losses[0] != pytest.approx(losses[2], rel=1e-4)
+    model.step.assign(2)
     for old, variable in zip(
         states, model.non_trainable_variables, strict=True
     ):
