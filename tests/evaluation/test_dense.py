@@ -12,24 +12,28 @@ pytestmark = pytest.mark.backend_independent
 
 def test_mean_iou_counts_pixels_of_all_images_once():
     rng = np.random.default_rng(0)
-    target = rng.integers(0, 3, (4, 6, 5))
-    target[0, 0] = 255
-    predicted = rng.integers(0, 4, (4, 6, 5))
-    parts = [evaluation.MeanIoU(5) for _ in range(2)]
+    target = rng.integers(0, 4, (4, 6, 5))
+    target[0, 0], target[0, 1] = 7, -1  # of no class, as what is ignored
+    predicted = rng.integers(-1, 7, (4, 6, 5))
+    parts = [evaluation.MeanIoU(5, ignored=3) for _ in range(2)]
     # The second device repeats an image of the first.
     for part, keys in zip(parts, ((0, 1, 2), (2, 3)), strict=True):
         for i in keys:
             part.update(i, target[i], predicted[i])
     parts[0].merge(parts[1])
-    kept = target != 255
+    kept = (target >= 0) & (target < 3)
     expected = [
         (kept & (target == c) & (predicted == c)).sum()
         / (kept & ((target == c) | (predicted == c))).sum()
-        for c in range(4)
+        for c in range(5)
     ]
     found = parts[0].result()
-    np.testing.assert_allclose(found["IoU"], [*expected, np.nan])
+    np.testing.assert_allclose(found["IoU"], expected)
     assert found["mIoU"] == pytest.approx(np.mean(expected))
+    score = evaluation.MeanIoU(3)
+    score.update(0, [[0, 1]], [[0, 0]])
+    np.testing.assert_allclose(score.result()["IoU"], [0.5, 0, np.nan])
+    assert score.result()["mIoU"] == 0.25
 
 
 def test_panoptic_quality_of_a_match_a_miss_and_void():
@@ -38,12 +42,22 @@ def test_panoptic_quality_of_a_match_a_miss_and_void():
     predicted = np.zeros((4, 6), int)
     predicted[:, :2], predicted[:, 2], predicted[:, 4:] = 7, 8, 9
     score = evaluation.PanopticQuality(3)
-    score.update(0, target, {1: 0, 2: 1}, predicted, {7: 0, 8: 0, 9: 2})
+    # Segments without pixels are neither missed nor false.
+    found = {7: 0, 8: 0, 9: 2, 10: 2}
+    score.update(0, target, {1: 0, 2: 1, 3: 2}, predicted, found)
     found = score.result()
     # Class 0: IoU 2/3, and a false one; class 1 is missed; 9 lies in the void.
     expected = (2 / 3) / 1.5
     np.testing.assert_allclose(found["PQ_by_class"], [expected, 0, np.nan])
     assert found["PQ"] == pytest.approx(expected / 2)
+    assert found["SQ"] == pytest.approx(2 / 3 / 2)
+    assert found["RQ"] == pytest.approx(1 / 1.5 / 2)
+    # Half of the area is not enough to match, nor to be left out.
+    score = evaluation.PanopticQuality(1)
+    score.update(0, [[1, 1, 2]], {1: 0}, [[3, 5, 5]], {3: 0, 5: 0})
+    found = score.result()
+    assert score.examples[0].tolist() == [[0, 0, 2, 1]]
+    assert found["PQ"] == found["SQ"] == found["RQ"] == 0
 
 
 def direct_panoptic_quality(images, num_classes):
@@ -80,7 +94,9 @@ def test_panoptic_quality_is_the_direct_count_with_crowds():
     images = []
     for i in range(8):
         target = np.kron(rng.integers(-1, 5, (3, 3)), np.ones((4, 4), int))
-        predicted = np.where(rng.random(target.shape) < 0.3, 0, target + 12)
+        # Moved, so that segments overlap others, crowds and the void.
+        predicted = np.roll(target, 1 + i % 2, axis=1) + 12
+        predicted = np.where(rng.random(target.shape) < 0.2, 0, predicted)
         classes = {t: t % 3 for t in np.unique(target).tolist() if t >= 0}
         found = {p: p % 3 for p in np.unique(predicted).tolist()}
         crowd = [t for t in classes if t == 4]
@@ -94,15 +110,18 @@ def test_panoptic_quality_is_the_direct_count_with_crowds():
 def test_depth_errors_and_the_fit_of_relative_depth():
     target = np.array([[1.0, 2.0, 4.0, 0.0, np.nan]])
     score = evaluation.DepthErrors()
-    score.update(0, target, np.array([[1.1, 2.0, 8.0, 1.0, 1.0]]))
+    score.update(0, target, np.array([[1.3, 2.4, 0.0, 1.0, 1.0]]))
     score.update(1, target * 0, target)  # nothing valid: not counted
     found = score.result()
-    assert found["AbsRel"] == pytest.approx(1.1 / 3)
-    assert found["delta1"] == pytest.approx(2 / 3)
+    assert found["AbsRel"] == pytest.approx((0.3 + 0.2 + 1) / 3)
+    assert found["delta1"] == pytest.approx(1 / 3)
     relative = evaluation.DepthErrors(relative=True)
     inverse = np.array([[1.0, 0.5, 0.25, 0.0, 0.0]])
     relative.update(0, target, 5 * inverse - 2)
     assert relative.result()["AbsRel"] == pytest.approx(0, abs=1e-12)
+    relative = evaluation.DepthErrors(relative=True, max_depth=3.0)
+    relative.update(0, target, 5 * inverse - 2)
+    assert relative.result()["AbsRel"] == pytest.approx((1 / 4) / 3)
 
 
 def test_scores_refuse_other_sizes_and_no_example():

@@ -34,6 +34,13 @@ def test_the_area_lies_under_the_highest_precision_of_each_recall():
     assert found["mAP"] == pytest.approx(5 / 18)
 
 
+def test_a_higher_precision_later_counts_for_a_lower_recall():
+    score = evaluation.FrameAveragePrecision(1)
+    found = [[2.0, 2.0, 3.0, 3.0], LEFT, RIGHT]  # the first apart from all
+    score.update("a", [LEFT, RIGHT], [0, 0], found, [0] * 3, [0.9, 0.8, 0.7])
+    assert score.result()["mAP"] == pytest.approx(2 / 3)
+
+
 def test_half_the_area_in_common_is_enough():
     for width, is_right in ((0.5, True), (0.49, False)):
         score = evaluation.FrameAveragePrecision(1)
