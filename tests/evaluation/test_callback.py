@@ -119,6 +119,27 @@ def test_what_cannot_be_measured_is_refused_before_training():
         evaluation.FewShot("digits", [], [], num_classes=10, every=0)
 
 
+def test_a_probe_chooses_its_penalty_on_a_tenth():
+    rng = np.random.default_rng(4)
+    y, test_y = rng.integers(0, 3, 60), rng.integers(0, 3, 200)
+    x, test_x = (
+        np.eye(30)[labels] + rng.normal(0, 0.7, (len(labels), 30))
+        for labels in (y, test_y)
+    )
+    probe = evaluation.Probe("digits", [], [], num_classes=3, seed=1)
+    _, found = probe._measure((x, y), (test_x, test_y))
+    order = np.random.default_rng(1).permutation(60)
+    accuracies = [
+        evaluation.LeastSquares(x[order[6:]], y[order[6:]], 3).accuracy(
+            x[order[:6]], y[order[:6]], l2
+        )
+        for l2 in evaluation.L2
+    ]
+    solver = evaluation.LeastSquares(x, y, 3)
+    best = evaluation.L2[int(np.argmax(accuracies))]
+    assert found == solver.accuracy(test_x, test_y, best)
+
+
 @pytest.mark.backend("tensorflow", "jax")
 @pytest.mark.thorough("tensorflow")
 def test_several_devices_log_the_values_of_one(tmp_path):

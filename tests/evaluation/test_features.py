@@ -60,6 +60,16 @@ def test_it_is_what_the_head_reads(source):
     )
 
 
+def test_both_tokens_of_deit_are_read(source):
+    sizes = dict(patch_size=4, hidden_size=WIDTH, num_layers=1, num_heads=2)
+    shape = dict(input_shape=(SIDE, SIDE, 3), classes=3, mlp_dim=8)
+    model = keras_vit.DeiT(**sizes | shape)
+    expected = direct(model, "encoder_norm", source.images)[:, :2].mean(axis=1)
+    for layer in (None, "encoder_norm"):
+        found, _ = evaluation.features(model, batches(source, 4), layer)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("changes", "layer", "read"),
     [

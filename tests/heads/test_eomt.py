@@ -263,6 +263,15 @@ def test_segments_are_those_of_the_library(segmenter, transformers):
         assert len(found["masks"]) == len(found["names"])
         on_top = (found["segments"] >= 0) == found["masks"].any(axis=0)
         assert on_top.all()
+    # The authors' evaluation takes the best pairs of a query and a class.
+    scores = np.exp(outputs["class_queries_logits"][0])
+    scores = (scores / scores.sum(-1, keepdims=True))[:, :-1]
+    queries, labels = np.divmod(np.argsort(-scores, axis=None)[:7], 4)
+    options = dict(kind="instance", threshold=0.0, padded=True)
+    best = segmenter.interpret(outputs, sizes, most=7, **options)[0]
+    each = segmenter.interpret(outputs, sizes, **options)[0]
+    assert best["labels"].tolist() == labels.tolist()
+    np.testing.assert_array_equal(best["masks"], each["masks"][queries])
     semantic = segmenter.interpret(outputs, sizes, kind="semantic")
     for found, one in zip(
         semantic,

@@ -9,6 +9,7 @@ import realistic
 
 import keras_vit
 from keras_vit.heads.owl import BoxesAtPatches
+from keras_vit.text import word_detector
 from keras_vit_cli import index
 from tests.text.test_two_towers import GOLDENS, golden, near, numpy
 
@@ -65,6 +66,18 @@ def test_queries_of_words_and_examples(opened, tmp_path):
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     best = data["out/objectness_logits"].argmax(axis=1)
     near(queries, data["out/class_embeds"][np.arange(2), best])
+
+
+@pytest.mark.backend("torch")
+def test_an_example_of_owlvit_is_a_box_around_nearly_all():
+    """As `embed_image_query` of transformers chooses it, without objectness."""
+    half, edge = [0.5, 0.5], [0.0, 0.5]
+    boxes = [[*half, 1, 1], [*half, 0.9, 1], [*half, 0.7, 1], [*edge, 2, 1]]
+    boxes += [[*half, 1.2, 1]]
+    embeddings = np.array([[4, 0], [2, 0], [-3, 0], [-3, 1], [1, 2]], float)
+    found = word_detector._of_whole_image(embeddings, np.array(boxes))
+    # Their IoU with the image is 1, 0.9, 0.7, 0.5 and 0.83.
+    assert found.tolist() == [2, 0]
 
 
 def options_of_batches(detector, images):

@@ -114,7 +114,9 @@ def with_gradients(loss, targets, outputs):
     }
     value = loss(targets, outputs)
     value.backward()
-    return float(value), {k: x.grad.numpy() for k, x in outputs.items()}
+    return float(value.detach()), {
+        k: x.grad.numpy() for k, x in outputs.items()
+    }
 
 
 @pytest.mark.backend("torch")
@@ -317,6 +319,12 @@ def test_ignored_pixels_have_no_loss():
     assert found == pytest.approx(expected, rel=1e-5)
     nothing = loss({"classes": classes * 0 + 255}, {"logits": logits})
     assert float(nothing) == 0
+    # Of half the size: between two pixels are a quarter of one and the other.
+    low = np.array([[[[0.0, 4.0]], [[0.0, 0.0]]]], "float32")  # [1, 2, 1, 2]
+    rows = np.array([4.0, 3.0, 1.0, 0.0])
+    expected = np.log1p(np.exp(rows)).mean()
+    found = loss({"classes": np.zeros((1, 4, 2))}, {"logits": low})
+    assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
 def depth_case():
@@ -354,6 +362,10 @@ def test_relative_depth_is_that_of_the_paper():
     for scaled in (predicted, 3 * predicted + 1):  # scale and shift are free
         found = float(loss(targets, {"predicted_depth": scaled}))
         assert found == pytest.approx(expected, rel=1e-5)
+    inverse = {"depth": np.where(valid, 1 / np.where(valid, depth, 1), 0)}
+    of_depth = training.RelativeDepthLoss(inverse=True)
+    found = float(of_depth(inverse, {"predicted_depth": predicted}))
+    assert found == pytest.approx(expected, rel=1e-4)
     no_depth = {"depth": np.zeros_like(depth)}
     assert float(loss(no_depth, {"predicted_depth": predicted})) == 0
 
