@@ -228,11 +228,7 @@ class Conv2DTranspose(keras.layers.Conv2DTranspose):
     """`keras.layers.Conv2DTranspose`, as a product where nothing overlaps."""
 
     def call(self, inputs):
-        if (
-            self.kernel_size != self.strides
-            or self.data_format != "channels_last"
-            or None in inputs.shape[1:]
-        ):
+        if self.kernel_size != self.strides or None in inputs.shape[1:]:
             return super().call(inputs)
         return expand(inputs, self.kernel, self.bias, self.activation)
 
@@ -242,8 +238,6 @@ class DepthwiseConv2D(keras.layers.DepthwiseConv2D):
     """`keras.layers.DepthwiseConv2D`, without copies with PyTorch."""
 
     def call(self, inputs):
-        if self.data_format != "channels_last":
-            return super().call(inputs)
         x = depthwise_conv(
             inputs,
             self.kernel,
@@ -261,8 +255,6 @@ class MaxPooling2D(keras.layers.MaxPooling2D):
     """`keras.layers.MaxPooling2D`, ten times as fast with PyTorch on CPUs."""
 
     def call(self, inputs):
-        if self.data_format != "channels_last":
-            return super().call(inputs)
         return max_pool(inputs, self.pool_size, self.strides, self.padding)
 
 

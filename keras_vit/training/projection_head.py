@@ -73,6 +73,3 @@ class ProjectionHead(keras.layers.Layer):
         kernel = ops.convert_to_tensor(self.kernel)
         kernel = ops.where(frozen, ops.stop_gradient(kernel), kernel)
         return ops.matmul(x, unit_length(kernel, axis=0))
-
-    def compute_output_shape(self, input_shape):
-        return (*input_shape[:-1], self.num_prototypes)

@@ -170,7 +170,7 @@ def classification(logits, labels, assignment, no_object_weight):
 
 def probabilities_of(logits, labels):
     """Return the probability of each target's class: `[B, M, N]`."""
-    chosen = ops.one_hot(ops.maximum(labels, 0), logits.shape[-1])
+    chosen = ops.one_hot(labels, logits.shape[-1])  # zeros for padding
     return ops.einsum(
         "bnk,bmk->bmn", ops.softmax(logits), ops.cast(chosen, logits.dtype)
     )

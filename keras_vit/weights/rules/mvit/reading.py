@@ -49,7 +49,7 @@ def read(shape_of, paths: set, specified: dict, is_image: bool) -> dict:
     )
     published = _published(found)
     metadata = published | found | specified
-    found["grid"] = _read_grid(shape_of, paths, metadata, is_image)
+    found["grid"] = _read_grid(shape_of, metadata, is_image)
     if found["grid"] and not metadata.keys() & {"grid", "image_size"}:
         found["patch_counts"] = (math.prod(found["grid"]),)
     for name in ("cube_stride", "query_stride", "key_value_stride"):
@@ -156,7 +156,7 @@ def _published(found):
     return _PUBLISHED_STRIDES.get(found["cube_size"], {})
 
 
-def _read_grid(shape_of, paths, metadata, is_image):
+def _read_grid(shape_of, metadata, is_image):
     """Return the (frames, rows, columns) of tokens, or (rows, columns)."""
     size = tuple(metadata.get("grid") or ())
     if not size and "image_size" in metadata and "cube_stride" in metadata:
