@@ -5,15 +5,16 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import data
+from keras_vit.data import joint
 
 pytestmark = pytest.mark.backend_independent
 
 
 def example():
-    """A bright rectangle in a dark image, its box and its mask."""
+    """A bright rectangle at the left of a dark image, its box and its mask."""
     mask = np.zeros((30, 40), "uint8")
-    mask[6:18, 10:30] = 1
-    boxes = np.array([[0.5, 0.4, 0.5, 0.4], [0, 0, 0, 0]], "float32")
+    mask[6:18, 4:24] = 1
+    boxes = np.array([[0.35, 0.4, 0.5, 0.4], [0, 0, 0, 0]], "float32")
     return {
         "images": tf.constant(np.repeat(mask[..., None] * 200, 3, 2)),
         "boxes": tf.constant(boxes),
@@ -55,11 +56,27 @@ def test_a_view_depends_on_the_seed_alone():
 
 
 def test_an_image_is_stretched_as_for_evaluation():
-    found = data.jitter_scale(
-        example(), (48, 30), (0, 0), (1.0, 1.0), False, keep_ratio=False
-    )
     image = tf.image.resize(example()["images"], (48, 30))
-    np.testing.assert_array_equal(found["images"], image)
+    for seed in range(4):
+        found = data.jitter_scale(
+            *(example(), (48, 30), (seed, 0), (1.0, 1.0), False),
+            keep_ratio=False,
+        )
+        np.testing.assert_array_equal(found["images"], image)
+
+
+def test_an_image_that_fits_is_padded_below():
+    depth = tf.ones((30, 40))
+    given = example() | dict(depth=depth, masks=tf.zeros((2, 30, 40), "uint8"))
+    found = data.jitter_scale(
+        given, (48, 48), (0, 0), (1.0, 1.0), flip=False, fill=7
+    )
+    image = tf.image.resize(given["images"], (36, 48))
+    np.testing.assert_array_equal(found["images"][:36], image)
+    for name, value in (("images", 7), ("classes", 255), ("depth", 0)):
+        assert (found[name][36:].numpy() == value).all()
+    # No pixel is left of the object, whatever its box.
+    assert found["labels"].numpy().tolist() == [-1, -1]
 
 
 def test_objects_outside_a_crop_become_padding():
@@ -68,3 +85,21 @@ def test_objects_outside_a_crop_become_padding():
         for seed in range(12)
     ]
     assert {int(each[0]) for each in labels} == {4, -1}
+
+
+def test_colours_change_by_at_most_the_strength():
+    grey = tf.constant(np.array([[[50.0], [100.0]]], "float32"))
+    for seed in range(8):
+        dark, bright = (
+            joint.jitter_colours(grey, (seed, 0), 0.2).numpy().ravel()
+        )
+        # The mean changes with brightness, the difference with both.
+        assert 0.8 <= (dark + bright) / 150 <= 1.2
+        assert 0.64 <= (bright - dark) / 50 <= 1.44
+    colour = tf.constant(np.array([[[50.0, 100, 150]]], "float32"))
+    changed = joint.jitter_colours(colour, (0, 0), 1e-6, saturation=0.5)
+    grey, other = map(tf.image.rgb_to_grayscale, (colour, changed))
+    np.testing.assert_allclose(other, grey, rtol=1e-4)
+    factors = ((changed - grey) / (colour - grey)).numpy().ravel()
+    np.testing.assert_allclose(factors, factors[0], rtol=1e-3)
+    assert 0.01 < abs(factors[0] - 1) < 0.5
