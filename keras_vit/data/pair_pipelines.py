@@ -147,10 +147,9 @@ def _chooser(source):
     tf = tensorflow()
 
     def one_of(count, place):
-        found = tf.cast(
-            tf.cast(place, "float64") * tf.cast(count, "float64"), "int64"
-        )
-        return tf.minimum(found, tf.cast(count, "int64") - 1)
+        # In float64 the product is below the count.
+        found = tf.cast(place, "float64") * tf.cast(count, "float64")
+        return tf.cast(found, "int64")
 
     if source.images.stream is not None:
 

@@ -22,6 +22,17 @@ def ramp(height, width):
     return np.stack([rows, columns, 0 * rows], -1).astype("float32")
 
 
+def test_windows_have_the_authors_areas_and_aspects():
+    areas, aspects = [], []
+    for seed in range(60):
+        _, size = crops.sample_window((400, 400, 3), (0, seed), 0.2)
+        height, width, _ = size.numpy().tolist()
+        areas.append(height * width / 400**2)
+        aspects.append(width / height)
+    assert 0.19 < min(areas) < 0.35 and 0.75 < max(areas) <= 1
+    assert 0.74 < min(aspects) < 0.85 and 1.2 < max(aspects) < 1.35
+
+
 def test_resized_and_cropped_at_random():
     batches = data.train_batches(
         sources.of_arrays(ramp(40, 20)[None]),

@@ -88,11 +88,13 @@ def test_masks_are_blocks_of_some_of_the_patches():
             there = shares > 0
             np.testing.assert_array_equal(places[there], np.flatnonzero(mask))
             np.testing.assert_allclose(shares[there], 1 / count)
-    counts = [
-        int(np.sum(multi_crop.mask_blocks((14, 14), 90, (0, seed))))
-        for seed in range(20)
-    ]
+    masks = np.stack(
+        [multi_crop.mask_blocks((14, 14), 90, (0, i)) for i in range(20)]
+    )
+    counts = masks.sum((1, 2))
     assert max(counts) <= 90 and np.mean(counts) > 75
+    # To the last row and column.
+    assert masks.any((0, 1)).all() and masks.any((0, 2)).all()
 
 
 def test_without_distortions_crops_are_parts_of_the_image():
@@ -142,3 +144,36 @@ def test_what_cannot_be_is_refused():
         data.Crops(grid_size=(4, 4), masked=(0.1, 0.2))
     with pytest.raises(ValueError, match="`num_local` must be at least 0"):
         data.Crops(num_local=-1)
+
+
+def test_windows_have_the_area_and_lie_within_the_image():
+    places = np.stack(np.meshgrid(range(16), range(32), indexing="ij"), -1)
+    found = multi_crop._windows(
+        *(places.astype("float32"), 40, (2, 2), (0.6, 0.6), (0, 1))
+    ).numpy()
+    first, last = found[:, 0, 0], found[:, 1, 1]
+    sides = last - first + 1
+    np.testing.assert_allclose(sides.prod(-1) / (16 * 32), 0.6, rtol=1e-3)
+    ratio = sides[:, 1] / sides[:, 0]
+    # Smaller ratios would be higher than the image.
+    assert ratio.min() >= 0.6 * 32 / 16 - 1e-3 and ratio.max() <= 4 / 3 + 1e-3
+    assert first.min() >= -1e-3
+    assert (last <= (15.001, 31.001)).all()
+
+
+def test_colours_are_distorted_as_often_as_the_authors_do():
+    def crops(*colour):
+        images = np.broadcast_to(np.uint8(colour), (40, 4, 4, 3)).copy()
+        given = dataclasses.replace(CROPS, num_local=0, grid_size=None)
+        options = dict(batch_size=40, image_size=(4, 4), seed=1)
+        found = data.crop_batches(sources.of_arrays(images), given, **options)
+        (batch,) = found.take(1).as_numpy_iterator()
+        return batch["images"]["global_crops"].reshape(80, 16, 3).mean(1)
+
+    bright, dark = crops(200, 200, 200), crops(60, 30, 20)
+    # One in five of one of the two crops has its bright values inverted.
+    assert 0 < (bright < 119).all(-1).sum() < 20
+    assert dark.max() < 119
+    assert 4 < (np.ptp(dark, axis=-1) < 1).sum() < 40  # one in five is grey
+    same = np.abs(dark - (60, 30, 20)).max(-1) < 0.5
+    assert 1 < same.sum() < 40  # four in five change their colours

@@ -107,6 +107,7 @@ def test_the_losses_are_the_papers():
 def test_a_head_gives_cosines_with_prototypes():
     head = ProjectionHead(5, hidden_size=6, bottleneck_size=4)
     x = np.random.default_rng(0).normal(size=(3, 7)).astype("float32")
+    assert not numpy(head(0 * x)).any()  # no direction
     found = numpy(head(x))
     for layer in head.mlp:
         x = layer(x)
