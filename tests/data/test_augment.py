@@ -140,6 +140,21 @@ def test_labels_are_mixed_as_images_are(text):
     )
 
 
+@pytest.mark.parametrize("prefix", ["", "batch:"])
+def test_two_layers_of_a_kind_draw_apart(prefix):
+    image, changes = np.full((1, 4, 4, 3), 100.0, "float32"), []
+    for count in (1, 2):
+        texts = (f"{prefix}RandomBrightness(factor=0.1)",) * count
+        of_image, of_batch = augment.find_layers(texts, 2)
+        found = augment.augment_image(of_image, image[0], (0, 1))
+        batch = dict(images=image + found - image[0], labels=np.zeros((1, 2)))
+        batch = {k: keras.ops.convert_to_numpy(v) for k, v in batch.items()}
+        batch = {k: augment.tensorflow().constant(v) for k, v in batch.items()}
+        found = augment.augment_batch(of_batch, batch, (0, 1))["images"]
+        changes.append(float(found[0, 0, 0, 0]) - 100)
+    assert abs(changes[0]) > 1 and abs(changes[1] - 2 * changes[0]) > 1
+
+
 # On JAX Keras' own takes minutes, which is why there is another.
 @pytest.mark.backend("tensorflow", "torch")
 @pytest.mark.thorough("torch")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data
+from keras_vit.data import split
 
 tf = pytest.importorskip("tensorflow")
 
@@ -36,6 +37,9 @@ def test_digits_hold_out_a_fifth_of_each_class():
         held_out = (evaluation.labels == label).sum()
         total = held_out + (train.labels == label).sum()
         assert abs(held_out - total / 5) <= 1
+    labels = np.array([0, 1, 1, 0])  # whose classes keep an example each
+    kept, _ = split.hold_out(labels, 0.9, 0, name="few", class_names=("a", "b"))
+    assert sorted(labels[kept]) == [0, 1]
 
 
 def test_the_seed_decides_what_is_held_out():

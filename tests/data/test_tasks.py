@@ -1,5 +1,6 @@
 """Data sets for detection, segmentation and depth."""
 
+import dataclasses
 import json
 import struct
 import zlib
@@ -89,6 +90,15 @@ def test_batches_are_those_of_a_run_that_resumes():
     np.testing.assert_array_equal(joined, batches[0]["images"])
 
 
+def test_without_flips_views_are_the_examples():
+    train = dataclasses.replace(scenes("segmentation")[0], num_examples=8)
+    options = dict(batch_size=8, image_size=(48, 48), channels=1, flip=False)
+    (found,) = first_of(data.task_batches(train, **options))
+    examples = [train.load(i)["classes"] for i in range(8)]
+    for view in found["labels"]["classes"]:
+        assert any((view == each).all() for each in examples)
+
+
 def test_classes_become_masks():
     train, _ = scenes("segmentation")
     options = dict(batch_size=4, image_size=(64, 64), channels=1, flip=False)
@@ -124,7 +134,9 @@ def test_every_example_is_evaluated_once():
         ).as_numpy_iterator():
             numbers.extend(batch["index"])
             padding = batch["index"] < 0
-            assert (batch["labels"]["labels"][padding] == -1).all()
+            has_object = (batch["labels"]["labels"] >= 0).any(axis=1)
+            assert not has_object[padding].any()
+            assert has_object[batch["index"] == 0].all()
             assert (batch["sizes"] == 48).all()
     assert sorted(n for n in numbers if n >= 0) == list(range(500))
     assert len(numbers) == 528  # each process has the same number of batches

@@ -254,6 +254,63 @@ def test_relative_depth_is_scored_up_to_scale_and_shift():
     assert found["AbsRel"] == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.parametrize("task", ["detection", "instances"])
+def test_objects_are_scored_in_pixels_with_areas_and_crowds(task):
+    pytest.importorskip("pycocotools")
+    rng = np.random.default_rng(0)
+    size, given = (40, 200), {}
+    corners = np.array([[20.0, 10, 60, 30], [80, 0, 160, 40], [0, 0, 10, 40]])
+    places = corners / (200, 40, 200, 40)
+    boxes = [(places[:, :2] + places[:, 2:]) / 2, places[:, 2:] - places[:, :2]]
+    target = dict(boxes=np.concatenate(boxes, 1), labels=np.array([0, 1, 0]))
+    # Of another size than its box: an area may be that of a mask.
+    target |= dict(areas=[1100.0, 2000.0, 300.0], crowd=[False, False, True])
+    # More than are counted, of which the best are the last.
+    others = corners[rng.integers(0, 3, 120)] + 5
+    found = np.concatenate([others[:60], corners, others[60:]])
+    labels = np.insert(rng.integers(0, 2, 120), 60, target["labels"])
+    scores = np.linspace(0.1, 0.9, len(labels))
+
+    def masks(boxes):
+        rows, columns = np.indices(size)
+        left, top, right, bottom = boxes.T[:, :, None, None]
+        inside = (left <= columns) & (columns < right)
+        return inside & (top <= rows) & (rows < bottom)
+
+    kind = (masks if task == "instances" else np.asarray)(found)
+    own = dict(labels=labels, scores=scores, boxes=found, masks=kind)
+    source = data.TaskSource(
+        name="objects",
+        task=task,
+        class_names=("a", "b"),
+        num_examples=1,
+        load=lambda index: target | dict(masks=masks(corners)),
+    )
+
+    def interpret(outputs, sizes, **options):
+        given.update(options)
+        return [own]
+
+    model = types.SimpleNamespace(
+        predict_on_batch=lambda images: {}, interpret=interpret
+    )
+    batch = dict(images=np.zeros(1), index=[0], sizes=[size])
+    result = evaluation.task_scores.__wrapped__(model, source, [batch])
+    score = evaluation.CocoAveragePrecision(masks=task == "instances")
+    best = slice(-100, None)
+    score.update(
+        *(0, masks(corners) if task == "instances" else corners),
+        *(target["labels"], kind[best], labels[best], scores[best]),
+        *(target["areas"], target["crowd"]),
+    )
+    assert result == score.result()
+    assert result["AP_small"] == -1 and 0 < result["AP_medium"] < 1
+    expected = dict(threshold=0.0)
+    if task == "instances":
+        expected |= dict(kind="instance", most=100)
+    assert given == expected
+
+
 def test_classes_that_are_not_there_are_refused():
     score = evaluation.PanopticQuality(3)
     segments = dict(
