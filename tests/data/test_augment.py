@@ -140,6 +140,8 @@ def test_labels_are_mixed_as_images_are(text):
     )
 
 
+# JAX draws in the graph of a pipeline alone.
+@pytest.mark.backend("tensorflow", "torch")
 @pytest.mark.parametrize("prefix", ["", "batch:"])
 def test_two_layers_of_a_kind_draw_apart(prefix):
     image, changes = np.full((1, 4, 4, 3), 100.0, "float32"), []
