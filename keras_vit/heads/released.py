@@ -165,6 +165,13 @@ def open_release(source: Checkpoint, changes: dict) -> TaskModel:
     backbone = _backbone(source, release, changes)
     options = {name: metadata[name] for name in release.options}
     options |= {key: changes[key] for key in release.changes if key in changes}
+    if options.get("view") == "windows" and "view" not in changes:
+        # The file's, of classes of pixels in squares.
+        is_same = options["kind"] == metadata["kind"]
+        height, width, _ = backbone.image_shape
+        options["view"] = (
+            "windows" if is_same and height == width else "stretched"
+        )
     if classes is not None:
         options |= dict(classes=classes, class_names=names)
     if not keeps_head and "unused_weights" in options:

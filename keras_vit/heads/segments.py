@@ -3,6 +3,7 @@
 Checked against EomtImageProcessor of transformers.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -99,7 +100,7 @@ def interpret(
 
     def to_image(maps):
         if padded:
-            height, width = unpadded(image_size, model.image_shape[:2])
+            height, width = _unpadded(image_size, model.image_shape[:2])
             maps = maps[:height, :width]
         return resized(maps, image_size)
 
@@ -127,7 +128,7 @@ def prepare(model: TaskModel, image: np.ndarray) -> np.ndarray:
     """Return an image of the model's size, padded with 0, if it is padded."""
     if model.options.get("view") != "padded":
         return image
-    size = unpadded(image.shape[:2], model.image_shape[:2])
+    size = _unpadded(image.shape[:2], model.image_shape[:2])
     missing = [n - m for n, m in zip(model.image_shape, size, strict=False)]
     padding = [(0, n) for n in (*missing, 0)]
     return np.pad(pillow.resize(image, size), padding)
@@ -147,7 +148,8 @@ def find_in(
         return task_model.find_in(model, image, image_size, **options)
     windows = image_windows(image, model.image_shape[0])
     outputs = model.predict_on_batch(windows["images"])
-    return joined(windows | dict(sizes=image_size), outputs, model.interpret)
+    interpret = functools.partial(model.interpret, **options)
+    return joined(windows | dict(sizes=image_size), outputs, interpret)
 
 
 def joined(windows: dict, outputs: dict, interpret: Callable) -> dict:
@@ -182,9 +184,7 @@ def _best_pairs(scores, most):
     return np.divmod(pairs, scores.shape[1])
 
 
-def unpadded(
-    image_size: tuple[int, int], input_size: tuple[int, int]
-) -> tuple[int, int]:
+def _unpadded(image_size, input_size):
     """Return the (height, width) of an image within the model's input."""
     scale = min(
         whole / n for whole, n in zip(input_size, image_size, strict=True)

@@ -382,3 +382,8 @@ def test_images_are_viewed_as_by_the_librarys_processor(
     np.testing.assert_allclose(images, pixels, atol=1.1 / min(std))
     assert found.shape == size and len(np.unique(found)) > 1
     assert np.mean(found == expected.numpy()) > 0.98
+    with pytest.raises(TypeError, match="nothing"):
+        opened.find_in(photo, nothing=1)
+    if not pads:
+        other = keras_vit.from_pretrained(tmp_path, kind="panoptic")
+        assert other.options["view"] == "stretched"

@@ -223,11 +223,22 @@ def test_pictures_of_attention_are_drawn(tmp_path, monkeypatch):
         assert path.read_bytes()[:4] == b"\x89PNG"
 
 
-def test_names_of_classes_are_no_formulas(tmp_path):
-    pytest.importorskip("matplotlib")
+def test_names_of_classes_are_no_formulas(tmp_path, monkeypatch):
+    matplotlib_figure = pytest.importorskip("matplotlib.figure")
+    texts, save = [], matplotlib_figure.Figure.savefig
+
+    def saved(figure, path):
+        save(figure, path)
+        found = figure.findobj(lambda x: hasattr(x, "get_parse_math"))
+        texts.append([x for x in found if "$" in x.get_text()])
+
+    monkeypatch.setattr(matplotlib_figure.Figure, "savefig", saved)
     image, name = np.zeros((4, 4, 3)), r"$\frac{ $"
     figures.plot_attention(image[None], None, [name], tmp_path / "a.png")
     figures.plot_clips(image[None, None], None, [name], tmp_path / "c.png")
     box = dict(labels=[0], names=[name], scores=[1.0], boxes=[[0, 0, 2, 2]])
     found = [box, dict(classes=np.zeros((4, 4), int))]
     task_figures.plot_task([image] * 2, found, tmp_path / "t.png", [name])
+    assert [len(drawn) for drawn in texts] == [1, 1, 2]
+    for text in sum(texts, []):
+        assert name in text.get_text() and not text.get_parse_math()
