@@ -178,15 +178,17 @@ def plain_bmp(encoded):
     row = (width * bits + 31) // 32 * 4
     # Limited first: their product may be too large for 64 bits.
     end = offset + tf.minimum(row, length + 1) * tf.minimum(height, length + 1)
-    ramp = b"".join(bytes([i, i, i, 0]) for i in range(256))
-    is_grey = (bits == 8) & _has(data, 14 + header, ramp)
+    # What the fourth byte of a colour holds, depends on the writer.
+    palette = tf.reshape(_part(data, 14 + header, 1024), (256, 4))[:, :3]
+    levels = tf.range(256)[:, None]
+    is_grey = (bits == 8) & tf.reduce_all(tf.cast(palette, tf.int32) == levels)
     masks = b"\0\0\xff\0\0\xff\0\0\xff\0\0\0"
     is_masked = (packing == 3) & (bits == 32) & _has(data, 54, masks)
     readable = (
         (header >= 40)
         & (is_grey | (bits == 24) | (bits == 32))
         & ((packing == 0) | is_masked)
-        & (offset >= 14 + header + len(ramp) * tf.cast(bits == 8, tf.int64))
+        & (offset >= 14 + header + 1024 * tf.cast(bits == 8, tf.int64))
         & (width * height > 0)
         & (end <= length)
     )

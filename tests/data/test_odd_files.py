@@ -137,6 +137,14 @@ def test_bmp_is_read_as_pillow_reads_it(mode, width):
     assert np.abs(read(content, 1)[..., 0] - grey).max() <= (mode != "L")
 
 
+def test_the_fourth_byte_of_a_grey_palette_means_nothing():
+    content = bytearray(encoded(photograph("L"), "BMP"))
+    for of_others in (bytes(256), bytes(range(256)), b"\xff" * 256):
+        content[57 : 54 + 1024 : 4] = of_others
+        expected = np.asarray(photograph("L"))
+        np.testing.assert_array_equal(read(bytes(content), 1)[..., 0], expected)
+
+
 def test_a_bmp_stored_from_the_top_is_read():
     content = bytearray(encoded(photograph(), "BMP"))
     content[22:26] = (-22).to_bytes(4, "little", signed=True)
