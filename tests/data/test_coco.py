@@ -51,7 +51,6 @@ def test_boxes_are_shares_and_images_without_objects_stay(tmp_path):
     ],
 )
 def test_masks_of_polygons_and_run_lengths(tmp_path, segmentation):
-    pytest.importorskip("pycocotools")
     path = written(tmp_path, segmentation=segmentation)
     (one, _), _ = data.read_coco(path, tmp_path)
     expected = np.zeros((1, 10, 20), bool)
@@ -60,7 +59,6 @@ def test_masks_of_polygons_and_run_lengths(tmp_path, segmentation):
 
 
 def test_masks_of_one_pixel_and_of_another_size(tmp_path):
-    pytest.importorskip("pycocotools")
     coded = {"size": [10, 20], "counts": [55, 1, 144]}
     path = written(tmp_path, segmentation=coded)
     (one, _), _ = data.read_coco(path, tmp_path)
@@ -119,7 +117,6 @@ def test_entries_of_the_file_are_whole_and_have_own_ids(
     "segmentation", [[[2, 4, 6, 4]], [[]], {"size": [10, 20], "counts": [900]}]
 )
 def test_malformed_masks_are_named(tmp_path, segmentation):
-    pytest.importorskip("pycocotools")
     path = written(tmp_path, segmentation=segmentation)
     (one, _), _ = data.read_coco(path, tmp_path)
     with pytest.raises(

@@ -143,6 +143,7 @@ def test_sliders_draw_the_layer_and_the_head_they_name():
 
 
 def test_a_model_with_a_head_shows_what_scores_enough(tmp_path):
+    pytest.importorskip("gradio")
     backbone = keras_vit.ViT(
         patch_size=8, hidden_size=8, num_layers=1, num_heads=1, mlp_dim=8,
         input_shape=(16, 16, 1), include_top=False,
@@ -187,6 +188,7 @@ def test_a_model_with_a_head_shows_what_scores_enough(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*have the same tokens")
 def test_a_visitor_names_the_classes(tmp_path, capsys, models):
+    pytest.importorskip("gradio")
     towers = test_two_towers.make("siglip", logit_bias=-3.0)
     towers.save(tmp_path / "towers.keras")
     owl = keras_vit.from_pretrained(test_two_towers.GOLDENS / "owlv2")
