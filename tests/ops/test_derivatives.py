@@ -257,6 +257,8 @@ def test_jax_differentiates_in_any_order(monkeypatch):
 def test_jax_keeps_less_for_gradients_on_cpus(monkeypatch):
     import jax
 
+    if jax.__version_info__ < (0, 10, 2):
+        pytest.skip("an XLA that plans memory otherwise")
     pool = TokenPooling(
         (2, 8, 8), kernel_size=(1, 3, 3), strides=(1, 1, 1), class_token=False
     )
