@@ -304,6 +304,8 @@ def _end_with_the_others(devices, checkpoints):
 
 def _callbacks(built, config, devices, workdir, progress, measurements):
     log = workdir / "metrics.csv"
+    every = built.eval_every
+    workdirs.refuse_missing_log(workdir, range(every, progress.step + 1, every))
     rows = workdirs.cut_log(log, progress.step) if devices.is_main else []
     callbacks = [progress]
     if config.optim.ema_momentum:

@@ -5,12 +5,14 @@ import csv
 import dataclasses
 import datetime
 import fcntl
+import io
 import json
 import os
 import pathlib
 import re
 import socket
 import time
+from collections.abc import Collection
 
 import keras
 
@@ -108,6 +110,12 @@ def refuse_other_config(
     try:
         text = (workdir / "config.json").read_text()
     except FileNotFoundError:
+        if any(workdir.glob("checkpoints/*")):
+            raise ValueError(
+                "`workdir` must have the config.json of the run whose "
+                f"checkpoints it has. Received: {str(workdir)!r} without. "
+                "Restore it, or give another --workdir."
+            ) from None
         return False
     try:
         there = fields.stored(json.loads(text)["config"])
@@ -167,8 +175,8 @@ def read_derived(workdir: pathlib.Path) -> dict:
     """Return what config.json has under "derived"; {} without the file."""
     try:
         content = json.loads((workdir / "config.json").read_text())
-        return content["derived"]
-    except (FileNotFoundError, KeyError, ValueError):
+        return dict(content["derived"])
+    except (FileNotFoundError, KeyError, TypeError, ValueError):
         return {}
 
 
@@ -235,9 +243,58 @@ def _is_finished(workdir):
     )
 
 
+def refuse_missing_log(
+    workdir: pathlib.Path, evaluated: Collection[int]
+) -> None:
+    """Refuse to resume without what a run has written of its evaluations.
+
+    Without them the best of the later ones would replace the best of all.
+
+    Args:
+        evaluated: The steps after which the run was evaluated.
+    """
+    there = {int(row["step"]) for row in read_log(workdir / "metrics.csv")}
+    for step in evaluated:
+        if step not in there:
+            raise ValueError(
+                "metrics.csv must have a row of each evaluation before the "
+                "checkpoint that a run resumes from. Received: "
+                f"{str(workdir)!r} without that of step {step}. Restore the "
+                f"file, or remove the checkpoints from step {step} on: the "
+                "evaluation is repeated."
+            )
+    if evaluated and not (workdir / "best.keras").exists():
+        raise ValueError(
+            "`workdir` must have the best.keras of the evaluations in "
+            f"metrics.csv. Received: {str(workdir)!r} without. Restore it, or "
+            "give another --workdir."
+        )
+
+
 def read_log(path: pathlib.Path) -> list[dict[str, str]]:
-    """Return the complete rows of a log."""
-    return list(csv.DictReader(_complete_lines(path)))
+    """Return the complete rows of a log.
+
+    Raises:
+        ValueError: If it is not as a run has written it.
+    """
+    try:
+        rows = list(csv.DictReader(_complete_lines(path)))
+        is_log = all(map(_is_whole, rows))
+    except (UnicodeDecodeError, csv.Error):
+        is_log = False
+    if not is_log:
+        raise ValueError(
+            "metrics.csv must be as a run has written it, with a step in each "
+            f"row and a value in each column. Received: {str(path)!r}, which "
+            "is not. Restore it, or give another --workdir."
+        )
+    return rows
+
+
+def _is_whole(row):
+    return str(row.get("step")).isdigit() and not any(
+        None in pair for pair in row.items()
+    )
 
 
 def cut_log(path: pathlib.Path, step: int) -> list[dict[str, str]]:
@@ -249,12 +306,14 @@ def cut_log(path: pathlib.Path, step: int) -> list[dict[str, str]]:
     """
     if not path.exists():
         return []
-    header, *lines = _complete_lines(path) or [""]
-    rows = list(csv.DictReader([header, *lines]))
-    kept = [i for i, row in enumerate(rows) if int(row["step"]) <= step]
-    text = "".join([header, *(lines[i] for i in kept)]) if kept else ""
-    _replace(path, text)
-    return [rows[i] for i in kept]
+    kept = [row for row in read_log(path) if int(row["step"]) <= step]
+    text = io.StringIO()
+    if kept:
+        writer = csv.DictWriter(text, kept[0])
+        writer.writeheader()
+        writer.writerows(kept)
+    _replace(path, text.getvalue())
+    return kept
 
 
 def _complete_lines(path):

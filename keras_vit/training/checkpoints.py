@@ -427,6 +427,8 @@ def _damage(folder):
     except FileNotFoundError:
         return ""
     except ValueError:
+        seal = None
+    if not isinstance(seal, dict) or not seal:
         return f"{SEAL} cannot be read"
     found = _checksums(folder)
     wrong = [name for name in seal if found.get(name) != seal[name]]

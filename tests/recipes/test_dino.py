@@ -72,9 +72,9 @@ def test_a_collapse_is_noticed(tmp_path, capsys):
     high = dict.fromkeys(dino.MEASURES, 0.5)
     rows = [high, high | {"feature_spread": 0.06}]
     with open(notice.log, "w", newline="") as file:
-        writer = csv.DictWriter(file, dino.MEASURES)
+        writer = csv.DictWriter(file, ("step", *dino.MEASURES))
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(dict(row, step=i) for i, row in enumerate(rows))
     notice.on_train_begin()
     notice.on_epoch_end(2, rows[1])
     assert not capsys.readouterr().out

@@ -177,6 +177,10 @@ def test_a_finished_run_without_its_last_model_saves_it_again(
     )
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(one, other)
+    for name in ("last.keras", "metrics.csv"):
+        (workdir / name).unlink()
+    with pytest.raises(ValueError, match="without that of step 2"):
+        finetune.run(make_config(), str(workdir))
 
 
 def test_a_workdir_in_use_is_refused_before_anything_is_touched(

@@ -56,6 +56,47 @@ def test_a_log_is_cut_to_the_rows_up_to_a_step(tmp_path):
     assert log.read_bytes() == b""
 
 
+def test_a_blank_line_of_a_log_is_no_row(tmp_path):
+    log = tmp_path / "metrics.csv"
+    log.write_bytes(b"epoch,step\r\n\r\n0,3\r\n1,6\r\n")
+    assert [row["step"] for row in workdirs.cut_log(log, 3)] == ["3"]
+    assert log.read_bytes() == b"epoch,step\r\n0,3\r\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["epoch,loss\n0,1\n", "0,3\n1,6\n", "step,loss\n3\n", "step\n3,1\n"]
+)
+def test_a_log_that_no_run_wrote_is_refused(tmp_path, text):
+    log = tmp_path / "metrics.csv"
+    log.write_text(text)
+    for read in (workdirs.read_log, lambda path: workdirs.cut_log(path, 3)):
+        with pytest.raises(ValueError, match="as a run has written it.*csv'"):
+            read(log)
+    assert log.read_text() == text
+
+
+def test_a_run_does_not_resume_without_its_evaluations(tmp_path):
+    """Another best model would replace that of the lost ones."""
+    workdirs.refuse_missing_log(tmp_path, ())
+    with pytest.raises(ValueError, match="that of step 3.* from step 3 on"):
+        workdirs.refuse_missing_log(tmp_path, (3, 6))
+    (tmp_path / "metrics.csv").write_text("epoch,step\r\n0,3\r\n1,6")
+    with pytest.raises(ValueError, match="that of step 6.* from step 6 on"):
+        workdirs.refuse_missing_log(tmp_path, (3, 6))
+    with pytest.raises(ValueError, match="without. Restore it"):
+        workdirs.refuse_missing_log(tmp_path, (3,))
+    (tmp_path / "best.keras").touch()
+    workdirs.refuse_missing_log(tmp_path, (3,))
+
+
+def test_checkpoints_without_their_config_are_refused(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    assert not workdirs.refuse_other_config(tmp_path, Config())
+    (tmp_path / "checkpoints" / "4").mkdir()
+    with pytest.raises(ValueError, match="must have the config.json"):
+        workdirs.refuse_other_config(tmp_path, Config())
+
+
 def test_another_config_is_refused_with_the_difference(tmp_path):
     workdirs.write_config(tmp_path, Config(), {})
     other = Config(lr=0.2, inner=Inner(width=8))
@@ -116,6 +157,12 @@ def test_a_config_that_no_run_wrote_is_refused(tmp_path, text):
     pathlib.Path(tmp_path, "config.json").write_text(text)
     with pytest.raises(ValueError, match="no run has written"):
         workdirs.refuse_other_config(tmp_path, Config())
+
+
+@pytest.mark.parametrize("derived", [None, [], 3, ""])
+def test_what_is_derived_is_empty_where_it_was_removed(tmp_path, derived):
+    workdirs.write_config(tmp_path, Config(), derived)
+    assert workdirs.read_derived(tmp_path) == {}
 
 
 ALONE = distribution.Devices(kind="cpu")

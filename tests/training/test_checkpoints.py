@@ -139,7 +139,9 @@ def flip(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", ["flipped", "truncated", "missing", "seal"])
+@pytest.mark.parametrize(
+    "damage", ["flipped", "truncated", "missing", "{", "null", "[1]", "{}"]
+)
 def test_a_damaged_checkpoint_falls_back_and_is_set_aside(
     saved, damage, capsys
 ):
@@ -153,7 +155,7 @@ def test_a_damaged_checkpoint_falls_back_and_is_set_aside(
     elif damage == "missing":
         largest.unlink()
     else:
-        (folder / "4" / "crc32.json").write_text("{")
+        (folder / "4" / "crc32.json").write_text(damage)
     checkpoints = training.Checkpoints(folder)
     step, _ = checkpoints.restore(model)
     assert step == 3
