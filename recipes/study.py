@@ -243,7 +243,7 @@ def _run(config, folder):
 
 def _transfer(config, to, folder):
     """Fine-tune a trained model; return the result on that data set."""
-    dataset = pathlib.Path(to.run.data.dataset).name
+    dataset = _name_of(to.run.data.dataset)
     changes = {
         "model.name": config.model.name,
         "model.weights": str(folder / "last.keras"),
@@ -265,7 +265,7 @@ def _result(config, folder, report):
     """Return the accuracy of a finished run, and its curve over epochs."""
     name = "val_accuracy"
     if config.evaluation.fewshot_dataset:
-        dataset = pathlib.Path(config.evaluation.fewshot_dataset).name
+        dataset = _name_of(config.evaluation.fewshot_dataset)
         name = f"{dataset}/{config.evaluation.fewshot_shots[0]}-shot"
     rows = workdirs.read_log(folder / "metrics.csv")
     derived = workdirs.read_derived(folder)
@@ -311,7 +311,7 @@ def _report(config, rows, workdir):
     else:
         y_label = "accuracy"
         if config.run.evaluation.fewshot_dataset and not config.transfers:
-            name = pathlib.Path(config.run.evaluation.fewshot_dataset).name
+            name = _name_of(config.run.evaluation.fewshot_dataset)
             shots = config.run.evaluation.fewshot_shots[0]
             y_label = f"{name} {shots}-shot accuracy"
         draw = getattr(study_figures, f"draw_{config.figure}")
@@ -342,3 +342,44 @@ def _check(config):
     checks.check_choice("figure", config.figure, study_figures.KINDS)
     checks.check_choice("x", config.x, ("", "compute", "train_images"))
     checks.check_range("num_seeds", config.num_seeds, 1)
+    checks.check_range("seed", config.run.seed + config.num_seeds - 1, 0, 2**32)
+    _check_fields(config)
+    if "/" in config.name:
+        raise ValueError(
+            "`name` must be a name without '/', of the figure. Received: "
+            f"name={config.name!r}"
+        )
+    datasets = [_name_of(to.run.data.dataset) for to in config.transfers]
+    if len(set(datasets)) < len(datasets):
+        raise ValueError(
+            "`transfers` must be to data sets of different names, which their "
+            f"folders have. Received: {datasets}"
+        )
+    places = [variant.x for variant in config.variants]
+    is_drawn = config.figure == "points" and not config.x
+    if is_drawn and len({isinstance(x, str) for x in places}) > 1:
+        raise ValueError(
+            "`x` of the variants must be all numbers or all names. Received: "
+            f"{places}"
+        )
+    evaluation = config.run.evaluation
+    if evaluation.fewshot_dataset and not evaluation.fewshot_shots:
+        raise ValueError(
+            "`run.evaluation.fewshot_shots` must be one or more numbers, of "
+            "which the first is reported. Received: ()"
+        )
+
+
+def _check_fields(config):
+    """Refuse changes of fields that the run does not have."""
+    paths = set(fields.flat(dataclasses.asdict(config.run)))
+    for variant in config.variants:
+        if unknown := sorted(variant.changes.keys() - paths):
+            raise ValueError(
+                "`changes` of a variant must name fields of `run`. Received: "
+                f"{unknown} of {variant.name!r}" + fields.hint(unknown)
+            )
+
+
+def _name_of(dataset):
+    return pathlib.Path(dataset).name

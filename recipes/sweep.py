@@ -12,10 +12,12 @@ import pathlib
 import keras
 import numpy as np
 
-from recipes import checks, experiment, fields, finetune, fitting
+from recipes import checks, experiment, fields, finetune, fitting, scored
 from recipes import workdir as workdirs
 
 DEFAULT_CONFIG = pathlib.Path(__file__).parent / "configs" / "sweep.py"
+# Fields of `run` that each run has from the sweep, whatever its setup.
+SET_HERE = {"data.dev_fraction", "seed"}
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -176,7 +178,12 @@ def _report(workdir, results):
 
 def _check(config):
     checks.check(config.run)
-    if not config.base_lrs or len(set(config.base_lrs)) < len(config.base_lrs):
+    scored.refuse_unused(
+        config.run, ["data.dev_fraction"], "a sweep, which has `dev_fraction`"
+    )
+    # By six digits, as their folders are named.
+    different = {f"{base_lr:g}" for base_lr in config.base_lrs}
+    if not config.base_lrs or len(different) < len(config.base_lrs):
         raise ValueError(
             "`base_lrs` must be one or more different learning rates. "
             f"Received: base_lrs={config.base_lrs}"
@@ -189,6 +196,11 @@ def _check(config):
             'of `run`, such as {"bit": {"data.crop": "bit"}}. Received: '
             f"setups={config.setups}" + fields.hint(changed - set(paths))
         )
+    if own := sorted(changed & SET_HERE):
+        raise ValueError(
+            f"`setups` must leave {', '.join(own)} to the sweep. Received: "
+            f"setups={config.setups}"
+        )
     for pair in _pairs(config).values():
         checks.check(_changed(config, *pair))
     if not 0 < config.dev_fraction < 1:
@@ -197,3 +209,4 @@ def _check(config):
             f"Received: dev_fraction={config.dev_fraction}"
         )
     checks.check_range("num_seeds", config.num_seeds, 1)
+    checks.check_range("seed", config.run.seed + config.num_seeds - 1, 0, 2**32)

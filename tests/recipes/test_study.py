@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from small_runs import changed
 
-from recipes import cli, experiment, study, study_figures, uncertainty
+from recipes import cli, experiment, study, study_figures, sweep, uncertainty
 from recipes.study import Times, Variant
 
 pytestmark = [
@@ -288,6 +288,17 @@ def test_a_variant_multiplies_what_the_run_has():
             dict(variants=(Variant(name="a", changes={"model.name": "VIT"}),)),
             "`model.name` must be a constructor",
         ),
+        (
+            dict(variants=(Variant(name="a", changes={"data.padding": 2}),)),
+            r"must name fields of `run`. Received: \['data.padding'\] of 'a'",
+        ),
+        (
+            dict(variants=(Variant(name="a", x=1), Variant(name="b", x="2"))),
+            "all numbers or all names",
+        ),
+        (dict(name="a/b"), "`name` must be a name without '/'"),
+        (dict(num_seeds=2**32 + 1), "`seed` must be .* below 4294967296"),
+        (dict(transfers=(sweep.Config(),) * 2), "data sets of different names"),
     ],
 )
 def test_what_is_no_study_is_refused(tmp_path, changes, message):

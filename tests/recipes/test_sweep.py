@@ -113,6 +113,9 @@ def test_the_pair_is_chosen_by_the_dev_split_alone(
         (dict(setups={"a": {"rate": 1}}), "changes of fields of `run`"),
         (dict(setups={"a": {"crop": "pad"}}), "crop is now data.crop"),
         (dict(setups={"a": {"schedule.name": "step"}}), "`schedule.decay_at`"),
+        (dict(base_lrs=(0.01, 0.01000000001)), "different learning rates"),
+        (dict(setups={"a": {"seed": 1}}), "must leave seed to the sweep"),
+        (dict(num_seeds=2**32 + 1), "`seed` must be .* below 4294967296"),
     ],
 )
 def test_what_cannot_be_swept_is_refused(
@@ -123,3 +126,9 @@ def test_what_cannot_be_swept_is_refused(
             sweep.Config(run=make_config(), **changes), str(tmp_path / "run")
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_the_dev_split_is_that_of_the_sweep(tmp_path, make_config):
+    config = sweep.Config(run=make_config(dev_fraction=0.3))
+    with pytest.raises(ValueError, match="a sweep, which has `dev_fraction`"):
+        sweep.run(config, str(tmp_path / "run"))
