@@ -190,11 +190,12 @@ def _check_blocks(first, total, num_blocks, auxiliary_blocks):
             f"`num_blocks` must be at most {total}, the blocks of the "
             f"backbone. Received: num_blocks={num_blocks}"
         )
-    if any(not first <= n < total for n in auxiliary_blocks):
+    possible = range(first, total)
+    if sorted({*auxiliary_blocks} & {*possible}) != sorted(auxiliary_blocks):
         raise ValueError(
-            f"`auxiliary_blocks` must be from {first} to {total - 1}: queries "
-            f"run through the last {num_blocks} blocks. Received: "
-            f"auxiliary_blocks={list(auxiliary_blocks)}"
+            f"`auxiliary_blocks` must be from {first} to {total - 1}, each "
+            f"once: queries run through the last {num_blocks} blocks. "
+            f"Received: auxiliary_blocks={list(auxiliary_blocks)}"
         )
 
 

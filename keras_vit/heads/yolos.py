@@ -123,10 +123,12 @@ def yolos(
 
 def check_blocks(numbers: Sequence[int], last: int) -> None:
     """Check the numbers of blocks with auxiliary outputs."""
-    if any(not 1 <= n <= last for n in numbers):
+    possible = range(1, last + 1)
+    if sorted({*numbers} & {*possible}) != sorted(numbers):
         raise ValueError(
             f"`auxiliary_blocks` must be from 1 to {last}, before the last "
-            f"block. Received: auxiliary_blocks={list(numbers)}"
+            "block, and each once. Received: "
+            f"auxiliary_blocks={list(numbers)}"
         )
 
 

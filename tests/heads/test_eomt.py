@@ -294,10 +294,10 @@ def test_an_image_without_a_sure_query_has_no_segment(segmenter):
 def test_impossible_arguments_are_refused():
     with pytest.raises(ValueError, match="`num_blocks` must be at most 3"):
         keras_vit.heads.eomt(backbone("DINOv3"), classes=3)
-    for n in (0, 3):
+    for blocks in ((0,), (3,), (1, 1)):
         with pytest.raises(ValueError, match="must be from 1 to 2"):
             keras_vit.heads.eomt(
-                backbone("DINOv3"), **EOMT, auxiliary_blocks=(n,)
+                backbone("DINOv3"), **EOMT, auxiliary_blocks=blocks
             )
     model = keras_vit.MLPMixer(
         **catalogue.TINY_OF["MLPMixer"] | dict(include_top=False)

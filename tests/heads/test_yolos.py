@@ -84,8 +84,11 @@ def test_backbones_of_a_fixed_number_of_tokens_are_refused(name):
 
 
 def test_impossible_arguments_are_refused():
-    with pytest.raises(ValueError, match="`auxiliary_blocks` must be"):
-        keras_vit.heads.yolos(backbone("ViT"), classes=2, auxiliary_blocks=(3,))
+    for blocks in ((3,), (1, 1)):
+        with pytest.raises(ValueError, match="`auxiliary_blocks` must be"):
+            keras_vit.heads.yolos(
+                backbone("ViT"), classes=2, auxiliary_blocks=blocks
+            )
     with pytest.raises(ValueError, match="`classes` or `class_names`"):
         keras_vit.heads.yolos(backbone("ViT"))
     with pytest.raises(ValueError, match="no layers between its blocks"):
