@@ -166,7 +166,8 @@ def task_eval_batches(
     Returns:
         A tf.data.Dataset of elements like those of `task_batches`, with
         "index", int64 `[B]`, -1 for padding, and "sizes", int32 `[B, 2]`,
-        (height, width) of the images before.
+        (height, width) of the images before. The targets have "weights",
+        float32 `[B]`, 0 for padding and 1 on average.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -197,7 +198,10 @@ def task_eval_batches(
                 x = resized[key]
                 resized[key] = tf.where(counts, x, tf.cast(empty, x.dtype))
         image = decode.resize(image, image_size)
-        batch = _inputs(source, tf.cast(image, "float32"), form(resized))
+        targets = form(resized)
+        weight = shard.weight_of(source.num_examples)
+        targets["weights"] = weight * tf.cast(counts, "float32")
+        batch = _inputs(source, tf.cast(image, "float32"), targets)
         return batch | {"index": index, "sizes": size}
 
     padding = shard.steps_of(source.num_examples) * shard.size - (stop - start)

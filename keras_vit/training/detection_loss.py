@@ -71,20 +71,23 @@ class SetDetectionLoss(task_loss.TaskLoss):
         # A box with an area in place of padding, which may be anything.
         padding = ops.convert_to_tensor([0.5, 0.5, 1.0, 1.0], "float32")
         boxes = ops.where(valid[:, :, None], boxes, padding)
+        counted = task_loss.counted(targets)
         found = {}
         for suffix in task_loss.suffixes(outputs, "logits"):
             logits = ops.cast(outputs[f"logits{suffix}"], "float32")
             predicted = ops.cast(outputs[f"pred_boxes{suffix}"], "float32")
-            terms = self._terms(labels, boxes, valid, logits, predicted)
+            terms = self._terms(
+                labels, boxes, valid, counted, logits, predicted
+            )
             found |= {name + suffix: term for name, term in terms.items()}
         if "patch_logits" in outputs:
             logits = ops.cast(outputs["patch_logits"], "float32")
             found["patches"] = self.patch_weight * _patch_loss(
-                labels, boxes, valid, logits
+                labels, boxes, valid, counted, logits
             )
         return found
 
-    def _terms(self, labels, boxes, valid, logits, predicted):
+    def _terms(self, labels, boxes, valid, counted, logits, predicted):
         cost = self.cost(labels, boxes, logits, predicted)
         assignment = linear_assignment(cost, valid)
         matched = task_loss.take_queries(predicted, assignment)
@@ -94,7 +97,7 @@ class SetDetectionLoss(task_loss.TaskLoss):
         giou = weights * (1 - generalized_iou(matched, boxes))
         return {
             "class": task_loss.classification(
-                logits, labels, assignment, self.no_object_weight
+                logits, labels, assignment, self.no_object_weight, counted
             ),
             "l1": self.l1_weight * task_loss.share(l1, count),
             "giou": self.giou_weight * task_loss.share(giou, count),
@@ -110,7 +113,7 @@ class SetDetectionLoss(task_loss.TaskLoss):
         )
 
 
-def _patch_loss(labels, boxes, valid, logits):
+def _patch_loss(labels, boxes, valid, counted, logits):
     """Return the cross-entropy of the classes of patches (`_MIDDLE`)."""
     _, rows, columns, outputs = logits.shape
     logits = ops.reshape(logits, (-1, rows * columns, outputs))
@@ -124,7 +127,7 @@ def _patch_loss(labels, boxes, valid, logits):
     classes = ops.take_along_axis(labels, ops.argmin(areas, axis=-1), axis=1)
     inside = ops.any(inside, axis=-1)  # [B, H * W]
     chosen = ops.one_hot(ops.where(inside, classes, outputs - 1), outputs)
-    weights = ops.where(inside, 1.0, _OUTSIDE_WEIGHT)
+    weights = counted * ops.where(inside, 1.0, _OUTSIDE_WEIGHT)
     losses = -ops.sum(chosen * ops.log_softmax(logits), axis=-1)
     return ops.sum(weights * losses) / sum_over_replicas(ops.sum(weights))
 

@@ -63,6 +63,7 @@ class SetSegmentationLoss(task_loss.TaskLoss):
         """Return "class", "mask" and "dice", with the suffix of the block."""
         labels = ops.cast(task_loss.target(targets, "labels", 2), "int32")
         masks = ops.cast(task_loss.target(targets, "masks", 4), "float32")
+        counted = task_loss.counted(targets)
         found = {}
         for suffix in task_loss.suffixes(outputs, "class_queries_logits"):
             logits = outputs[f"class_queries_logits{suffix}"]
@@ -70,13 +71,14 @@ class SetSegmentationLoss(task_loss.TaskLoss):
             terms = self._terms(
                 labels,
                 masks,
+                counted,
                 ops.cast(logits, "float32"),
                 ops.transpose(ops.cast(predicted, "float32"), (0, 3, 1, 2)),
             )
             found |= {name + suffix: term for name, term in terms.items()}
         return found
 
-    def _terms(self, labels, masks, logits, predicted):
+    def _terms(self, labels, masks, counted, logits, predicted):
         valid = labels >= 0
         cost = self.cost(labels, masks, logits, predicted)
         assignment = linear_assignment(cost, valid)
@@ -99,7 +101,7 @@ class SetSegmentationLoss(task_loss.TaskLoss):
         return {
             "class": self.class_weight
             * task_loss.classification(
-                logits, labels, assignment, self.no_object_weight
+                logits, labels, assignment, self.no_object_weight, counted
             ),
             "mask": self.mask_weight
             * task_loss.share(weights * entropy, count),

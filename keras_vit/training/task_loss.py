@@ -36,7 +36,9 @@ def set_loss(model: keras.Model, loss: TaskLoss) -> None:
     """Train a model with a loss of its dictionary of outputs.
 
     Compile the model without a loss. `fit` and `evaluate` take batches of
-    (images, dictionary of targets).
+    (images, dictionary of targets). Where that has "weights", `[B]`, as those
+    of `data.task_eval_batches`, examples of 0 do not count, and a batch counts
+    as much as its examples.
 
     Args:
         model: A model with a dictionary of outputs.
@@ -63,11 +65,13 @@ def set_loss(model: keras.Model, loss: TaskLoss) -> None:
                 "The losses of tasks take no `sample_weight`; leave targets "
                 "out with the label -1, or pixels with the ignored label"
             )
+        found = of_part(loss(y, y_pred))
+        if isinstance(y, dict) and "weights" in y:
+            # Keras takes the mean over batches: one with padding counts less.
+            found = found * _mean_over_replicas(y["weights"])
         # Of regularizers and layers, on each replica.
         return functools.reduce(
-            lambda total, one: total + ops.sum(one),
-            self.losses,
-            of_part(loss(y, y_pred)),
+            lambda total, one: total + ops.sum(one), self.losses, found
         )
 
     if loss.seed_generator is not None:
@@ -94,6 +98,20 @@ def clear_gradients(model: keras.Model, set_to_none: bool = True) -> None:
     """Clear the gradient of each variable of a model, under PyTorch."""
     for variable in model.trainable_variables:
         variable.value.grad = None
+
+
+def _mean_over_replicas(values):
+    """Return the mean of the examples of all replicas, a scalar."""
+    replicas = sum_over_replicas(ops.ones((), "float32"))
+    return sum_over_replicas(ops.mean(values)) / replicas
+
+
+def counted(targets: dict):
+    """Return 1 for examples, and 0 for what fills a batch: `[B, 1]`."""
+    if "weights" not in targets:
+        return 1.0
+    weights = ops.convert_to_tensor(targets["weights"])
+    return ops.cast(weights[:, None] > 0, "float32")
 
 
 def share(values, count):
@@ -145,7 +163,7 @@ def target(targets: dict, name: str, rank: int):
     return found
 
 
-def classification(logits, labels, assignment, no_object_weight):
+def classification(logits, labels, assignment, no_object_weight, counted=1.0):
     """Return DETR's cross-entropy, with "no object" as the last class.
 
     Args:
@@ -153,6 +171,7 @@ def classification(logits, labels, assignment, no_object_weight):
         labels: `[B, M]`.
         assignment: `[B, M]`, of `linear_assignment`.
         no_object_weight: Weight of predictions without a target.
+        counted: Which examples count, of `counted`.
     """
     queries = ops.arange(logits.shape[1], dtype=assignment.dtype)
     matches = assignment[:, :, None] == queries  # [B, M, N]
@@ -161,7 +180,7 @@ def classification(logits, labels, assignment, no_object_weight):
     classes = ops.sum(ops.where(matches, labels, 0), axis=1)
     no_object = logits.shape[-1] - 1
     classes = ops.where(matched, classes, no_object)  # [B, N]
-    weights = ops.where(matched, 1.0, no_object_weight)
+    weights = counted * ops.where(matched, 1.0, no_object_weight)
     chosen = ops.one_hot(classes, no_object + 1, dtype=logits.dtype)
     losses = -ops.sum(chosen * ops.log_softmax(logits), axis=-1)
     # Not `share`: these weights may add up to less than 1.

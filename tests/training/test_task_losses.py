@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_vit import training
+from keras_vit import data, training
 from keras_vit.ops import sampling
 from keras_vit.training import matching
 
@@ -387,3 +387,66 @@ def test_metric_depth_is_that_of_the_paper():
             loss, {"depth": depth}, {"predicted_depth": np.nan_to_num(depth)}
         )
         assert np.isfinite(gradients["predicted_depth"]).all()
+
+
+class _Logits(keras.layers.Layer):
+    """Raw outputs of all tasks, of the pixels alone."""
+
+    def call(self, images):
+        means = ops.mean(images, axis=(1, 2)) / 255  # [B, 3]
+        queries = means[:, None] * ops.reshape(ops.arange(1.0, 5.0), (1, 4, 1))
+        patches = ops.reshape(images[:, ::4, ::4] / 255, (-1, 2, 2, 3))
+        boxes = ops.sigmoid(ops.concatenate([queries, queries[..., :1]], -1))
+        return {
+            "logits": queries,
+            "pred_boxes": boxes,
+            "patch_logits": patches,
+            "logits_1": queries * 2,
+            "pred_boxes_1": boxes,
+        }
+
+
+@pytest.mark.parametrize("task", ["detection", "segmentation", "depth"])
+def test_padding_of_evaluation_does_not_change_the_loss(task):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (5, 8, 8, 3), "uint8")
+    # As many in each image, by which the losses of a batch are divided.
+    boxes = np.tile(np.float32([0.5, 0.4, 0.6, 0.5]), (5, 1, 1))
+
+    def load(i):
+        return dict(
+            images=images[i],
+            boxes=boxes[i],
+            labels=np.array([i % 2]),
+            classes=images[i, :, :, 0] % 3,
+            depth=images[i, :, :, 1] + np.float32(1),
+        )
+
+    names = () if task == "depth" else ("a", "b", "c")
+    source = data.TaskSource(
+        name="few", task=task, class_names=names, num_examples=5, load=load
+    )
+    inputs = keras.Input((8, 8, 3))
+    outputs = _Logits()(inputs)
+    loss = training.SetDetectionLoss()
+    if task == "segmentation":
+        outputs = {"logits": inputs / 50}
+        loss = training.PixelCrossentropy()
+    if task == "depth":
+        outputs = {"predicted_depth": inputs[..., :1] + 1}
+        loss = training.MetricDepthLoss()
+    model = keras.Model(inputs, outputs)
+    training.set_loss(model, loss)
+    model.compile()
+    one, several = (
+        model.evaluate(
+            data.as_pairs(
+                data.task_eval_batches(
+                    source, batch_size=size, image_size=(8, 8), max_objects=2
+                )
+            ),
+            verbose=0,
+        )
+        for size in (5, 4)
+    )
+    assert several == pytest.approx(one, rel=1e-5)
