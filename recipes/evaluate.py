@@ -155,12 +155,13 @@ def _evaluate(options):
     batches, model, activation = _views(
         model, source, num_frames, activation, options
     )
-    if source.multi_label:
-        best, found = None, _measure_multi_label(model, batches)
-    else:
-        best, found = _measure(
-            model, batches, num_classes, activation, counts_as
-        )
+    with inputs.naming_broken_files(source):
+        if source.multi_label:
+            best, found = None, _measure_multi_label(model, batches)
+        else:
+            best, found = _measure(
+                model, batches, num_classes, activation, counts_as
+            )
     results = dict(
         model=options.model,
         dataset=source.name,

@@ -23,6 +23,7 @@ from recipes import (
     experiment,
     fields,
     inputs,
+    scored,
     trained_on,
     training_step,
 )
@@ -141,6 +142,9 @@ def run(config: Config, workdir: str = "") -> dict:
     keras.config.set_dtype_policy(config.model.dtype_policy)
     train, test = inputs.load_source(config.data)
     data.warn_if_scaled(train)
+    if not train.is_video:
+        unused = ("data.frame_step", "data.frame_rate")
+        scored.refuse_unused(config, unused, "a set of images")
     config = _with_clip_frames(config, train)
     if config.data.max_train_images:
         train = at_most(train, config.data.max_train_images)
@@ -159,12 +163,13 @@ def run(config: Config, workdir: str = "") -> dict:
             "`workdir` must be a folder that can be written. Received: "
             f"{str(workdir)!r}"
         )
-    found = about | _measure(
-        config,
-        evaluation.features(extractor, batches(train)),
-        evaluation.features(extractor, batches(test)),
-        len(train.class_names),
-    )
+    with inputs.naming_broken_files(train, test):
+        found = about | _measure(
+            config,
+            evaluation.features(extractor, batches(train)),
+            evaluation.features(extractor, batches(test)),
+            len(train.class_names),
+        )
     workdir.mkdir(parents=True, exist_ok=True)
     workdirs.write_json(workdir / "results.json", found)
     if config.data.broken == "skip":
@@ -181,7 +186,8 @@ def run(config: Config, workdir: str = "") -> dict:
 
 def check(config: Config) -> None:
     """Refuse invalid values before features are computed, which takes long."""
-    checks.check_range("seed", config.seed, 0, 2**32)
+    for path in ("seed", "data.split_seed"):
+        checks.check_range(path, fields.get(config, path), 0, 2**32)
     checks.check_range("num_draws", config.num_draws, 1)
     maximum = config.data.max_train_images
     checks.check_range("data.max_train_images", maximum, 0)

@@ -7,16 +7,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from recipes import experiment, fields
+from recipes import fields
 
 
-def refuse_unused(
-    config: experiment.Config, paths: Iterable[str], kind: str
-) -> None:
+def refuse_unused(config: Any, paths: Iterable[str], kind: str) -> None:
     """Refuse another value than the default where it would have no effect.
 
     Args:
-        config: The config.
+        config: The config of a recipe.
         paths: Fields, such as "optim.loss".
         kind: What is trained, for the error: "a task", "pairs".
     """

@@ -11,7 +11,7 @@ from small_runs import results_of, small_vit
 
 import keras_vit
 from keras_vit import data, evaluation
-from recipes import evaluate
+from recipes import evaluate, fewshot
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -316,3 +316,22 @@ def test_models_and_sets_that_do_not_fit_are_refused(best, capsys, tmp_path):
     assert "must be a classifier" in refused(
         capsys, tmp_path / "tokens.keras", "--dataset=digits"
     )
+
+
+@pytest.mark.usefixtures("plain_decoding")
+def test_broken_images_are_named(tmp_path, capsys):
+    save_vit(tmp_path / "best.keras", 2, (8, 8, 3))
+    for name in ("a/0.png", "a/1.png", "b/0.png", "b/1.png"):
+        content = tf.io.encode_png(np.zeros((8, 8, 3), "uint8")).numpy()
+        (tmp_path / "few" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "few" / name).write_bytes(content[:40])
+    model, dataset = tmp_path / "best.keras", tmp_path / "few"
+    assert evaluate.main([str(model), f"--dataset={dataset}"]) == 2
+    assert "few/a/" in capsys.readouterr().err
+    config = fewshot.Config(
+        data=fewshot.Data(dataset=str(dataset)), shots=(1,), neighbours=()
+    )
+    with pytest.raises(
+        ValueError, match="2 of 2 image files of .*do not decode"
+    ):
+        fewshot.run(config, str(tmp_path / "run"))

@@ -154,6 +154,14 @@ def test_what_cannot_be_measured_is_refused(tmp_path, changes, message):
         ({"neighbours": (-1,)}, "`neighbours` must be at least 0"),
         ({"temperature": 0.0}, "`temperature` must be positive"),
         ({"seed": -1}, "`seed` must be at least 0"),
+        (
+            {"data": fewshot.Data(split_seed=-1)},
+            "`data.split_seed` must be at least 0",
+        ),
+        (
+            {"data": fewshot.Data(frame_step=2)},
+            "`data.frame_step` has no effect on a set of images",
+        ),
         ({}, "`workdir` must be a folder that can be written"),
     ],
 )
