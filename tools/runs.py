@@ -61,8 +61,8 @@ def find(*folders: pathlib.Path) -> list[Run]:
     """Read the finished runs in folders, and in the folders in them, once each.
 
     Excluded runs are listed on stderr: runs that are not finished, were
-    evaluated on a development split, or cannot be read. The development runs of
-    a sweep, lr_*, are skipped silently.
+    evaluated on a development split or trained without labels, or cannot be
+    read. The development runs of a sweep, lr_*, are skipped silently.
     """
     runs = {}
     for folder in folders:
@@ -141,6 +141,8 @@ def _read(folder):
         )
     if is_dev:
         raise ValueError("was evaluated on a development split")
+    if "objective" in config:
+        raise ValueError("was trained without labels: its accuracy is no top-1")
     return run
 
 

@@ -158,7 +158,8 @@ def points_of(found: list[runs.Run], dataset: str = "") -> list[Point]:
     for run in found:
         compute = cost_figure.cost_of(run.folder)
         if compute:
-            groups[run.model, compute, str(run.setting)].append(run)
+            key = (run.model, run.pretraining, compute, str(run.setting))
+            groups[key].append(run)
         else:
             print(
                 f"Left out: {run.folder}, whose compute is unknown: no "
@@ -166,7 +167,7 @@ def points_of(found: list[runs.Run], dataset: str = "") -> list[Point]:
                 file=sys.stderr,
             )
     points = []
-    for (model, compute, _), members in groups.items():
+    for (model, _, compute, _), members in groups.items():
         accuracies = [run.accuracy / 100 for run in members]
         folder = members[0].folder
         _, derived = runs.config_of(folder)

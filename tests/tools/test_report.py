@@ -185,6 +185,8 @@ def test_what_is_no_finished_run_is_named_and_left_out(tmp_path, capsys):
     other = write_run(tmp_path / "other", [0.5])
     (other / "metrics.csv").write_text("step,val_loss\n100,0.5\n")
     dev = write_run(tmp_path / "dev", [0.5], eval_split="val200")
+    # Masked patches too are right or wrong.
+    masked = write_run(tmp_path / "masked", [0.5], objective="masked_patch")
     (tmp_path / "empty").mkdir()
     left_out = [
         (unfinished, "is not finished: step 40 of 100"),
@@ -194,6 +196,7 @@ def test_what_is_no_finished_run_is_named_and_left_out(tmp_path, capsys):
             "is no run of fine-tuning that can be read (KeyError: 'val_acc",
         ),
         (dev, "was evaluated on a development split"),
+        (masked, "was trained without labels"),
         (tmp_path / "empty", "holds no run"),
         (tmp_path / "no", "is no folder"),
     ]
