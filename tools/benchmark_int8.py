@@ -24,6 +24,9 @@ from keras_vit.export import export_litert, export_onnx, precision
 from keras_vit_cli import command
 from tools.benchmark import measure
 
+# Images of noise whose scores are compared.
+NUM_COMPARED = 32
+
 
 @command.entry
 def main(arguments: list[str]) -> int:
@@ -40,7 +43,8 @@ def main(arguments: list[str]) -> int:
     head = model.get_layer("head").kernel
     head.assign(keras.random.normal(head.shape, stddev=0.05, seed=0))
     rng = np.random.default_rng(0)
-    shape = (32, *model.input_shape[1:])
+    count = max(NUM_COMPARED, *options.batch_sizes)
+    shape = (count, *model.input_shape[1:])
     images = rng.uniform(0, 255, shape).astype("float32")
     with tempfile.TemporaryDirectory() as folder:
         candidates = _export(model, folder)
@@ -61,6 +65,7 @@ def main(arguments: list[str]) -> int:
                 f"batch {batch_size}, {name}: {middle:.0f} ms "
                 f"[{low:.0f}, {high:.0f}]"
             )
+    images = images[:NUM_COMPARED]
     expected = model.predict_on_batch(images)
     for name, run in runs.items():
         found = precision.compare_outputs(expected, run(images))
