@@ -234,6 +234,10 @@ def check(config: Config) -> None:
         scored.refuse_unused(config, OF_IMAGES, "actions in videos")
     else:
         scored.refuse_unused(config, OF_CLIPS, "a task of images")
+        if config.data.dataset != "digit_scenes":
+            unread = ("data.eval_fraction", "data.split_seed")
+            kind = f"{config.data.dataset!r}, which has a part for evaluation"
+            scored.refuse_unused(config, unread, kind)
     if len(task.scales) != 2 or not 0 < task.scales[0] <= task.scales[1]:
         raise ValueError(
             "`task.scales` must be the least and the largest scale. Received: "

@@ -6,7 +6,7 @@ import typing
 from collections.abc import Callable
 from typing import Literal
 
-from keras_vit._arguments import Share, checked
+from keras_vit._arguments import Positive, Share, checked
 from keras_vit.data import digit_scenes, panoptic, task_files, task_tfds
 
 Task = Literal["detection", "instances", "panoptic", "segmentation", "depth"]
@@ -65,7 +65,7 @@ def load_task(
     data_dir: str | os.PathLike = "",
     broken: Literal["error", "skip"] = "error",
     zero_is_ignored: bool = False,
-    depth_unit: float = 0.001,
+    depth_unit: Positive = 0.001,
 ) -> tuple[TaskSource, TaskSource]:
     """Find a data set of a task; return its training and evaluation part.
 

@@ -66,6 +66,12 @@ class DINO:
                 "`centring` must be 'mean' or 'sinkhorn'. Received: "
                 f"centring={self.centring!r}"
             )
+        sizes = self.num_prototypes, self.hidden_size, self.bottleneck_size
+        if min(sizes) < 1:
+            raise ValueError(
+                "`num_prototypes`, `hidden_size` and `bottleneck_size` must be "
+                f"at least 1. Received: {', '.join(map(str, sizes))}"
+            )
         teachers = tuple(self.teacher_temperatures)
         if len(teachers) != 2 or min(self.student_temperature, *teachers) <= 0:
             raise ValueError(

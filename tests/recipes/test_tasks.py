@@ -170,6 +170,14 @@ def test_wrong_settings_are_refused(tmp_path):
         config = fields.changed(small(task), {path: value})
         with pytest.raises(ValueError, match=f"`{path}` has no effect on"):
             tasks.run(config, tmp_path)
+    config = fields.changed(
+        small("detection"), {"data.dataset": "own", "data.split_seed": 1}
+    )
+    with pytest.raises(ValueError, match="'own', which has a part for eval"):
+        tasks.run(config, tmp_path)
+    config = fields.changed(small("depth"), {"task.depth_unit": 0.0})
+    with pytest.raises(ValueError, match="`depth_unit` must be a positive"):
+        tasks.run(config, tmp_path / "depth")
     with pytest.raises(ValueError, match=r"detect.py must be MODEL,DATASET"):
         detect.get_config("DeiTS16")
 
