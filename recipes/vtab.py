@@ -122,7 +122,15 @@ def run(config: Config, workdir: str = "") -> dict[str, dict[str, float]]:
 def _candidates(config):
     """Return the runs to select from by the names of their folders."""
     run = config.run
-    return {
+    if not (config.base_lrs or config.total_steps):
+        return {}
+    pairs = list(
+        itertools.product(
+            config.base_lrs or (run.optim.base_lr,),
+            config.total_steps or (run.schedule.total_steps,),
+        )
+    )
+    found = {
         f"lr_{base_lr:g}_steps_{steps}": fields.changed(
             run,
             {
@@ -131,12 +139,15 @@ def _candidates(config):
                 "evaluation.every": steps,
             },
         )
-        for base_lr, steps in itertools.product(
-            config.base_lrs or (run.optim.base_lr,),
-            config.total_steps or (run.schedule.total_steps,),
-        )
-        if config.base_lrs or config.total_steps
+        for base_lr, steps in pairs
     }
+    if len(found) < len(pairs):
+        raise ValueError(
+            "`base_lrs` and `total_steps` must be different, rates in the six "
+            "digits by which folders are named. Received: "
+            f"base_lrs={config.base_lrs}, total_steps={config.total_steps}"
+        )
+    return found
 
 
 def _select(candidates, workdir, devices, tasks):

@@ -124,6 +124,9 @@ def test_rate_and_steps_are_selected_by_validation_images(
     with pytest.raises(ValueError, match="`optim.base_lr` must be a positive"):
         wrong = dataclasses.replace(config, base_lrs=(0.1, -1.0))
         vtab.run(wrong, str(tmp_path / "wrong"))
+    with pytest.raises(ValueError, match="must be different, rates in the six"):
+        same = dataclasses.replace(config, base_lrs=(0.1, 0.10000001))
+        vtab.run(same, str(tmp_path / "wrong"))
     # One of each is not selected.
     del runs[:]
     one = dataclasses.replace(config, base_lrs=(0.1,), total_steps=())
