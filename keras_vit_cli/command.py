@@ -4,9 +4,11 @@ Imports nothing but the standard library: it runs before TensorFlow loads.
 """
 
 import argparse
+import contextlib
 import difflib
 import functools
 import glob
+import io
 import os
 import pathlib
 import re
@@ -105,7 +107,8 @@ def entry(main):
     """Decorate `main(arguments)` of a command.
 
     TensorFlow is quiet. An error that the user caused is reported, and the
-    exit status is 2.
+    exit status is 2. It is 141, without a message, where what reads the output
+    has ended, as `| head` does.
 
     Args:
         main: Takes the arguments, parses them with `Parser`, and returns the
@@ -119,13 +122,40 @@ def entry(main):
     def wrapped(arguments: list[str] | None = None) -> int:
         arguments = sys.argv[1:] if arguments is None else arguments
         quiet_tensorflow()
+        escape_output()
         try:
-            return main(arguments)
+            with read_by_another():
+                return main(arguments)
         except USER_ERRORS as error:
             report(error, "--debug" in arguments)
             return 2
 
     return wrapped
+
+
+@contextlib.contextmanager
+def read_by_another():
+    """End the process quietly where its output is no longer read.
+
+    Raises:
+        SystemExit: With the status 141, 128 + SIGPIPE as shells count.
+    """
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes what is left at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(141)
+
+
+def escape_output() -> None:
+    """Print what the encoding of stdout lacks as in stderr, such as \\xe4."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def report(error: Exception, debug: bool = False) -> None:

@@ -48,7 +48,8 @@ def main(run, default_config: str | os.PathLike) -> None:
             config, workdir, wants_help = parse(sys.argv, default_config)
             _check_class(config, run)
         if wants_help:
-            print(_help(run, config))
+            with command.read_by_another():
+                print(_help(run, config))
             return
         # At exit Python would search all compiled objects for reference cycles,
         # for seconds.

@@ -39,6 +39,7 @@ def main(module: str, config: str = "") -> NoReturn:
         SystemExit: With the status 2 after a user error, and 0 for success.
     """
     command.quiet_tensorflow()
+    command.escape_output()
     name = config or module.removeprefix("recipes.")
     default_config = FOLDER / "configs" / f"{name}.py"
     try:

@@ -1,6 +1,7 @@
 """How a command starts, and how it ends after an error."""
 
 import importlib
+import io
 import os
 import pathlib
 import signal
@@ -68,6 +69,28 @@ def test_of_an_error_of_a_library_the_origin_is_shown_too(capsys):
 def test_a_bug_keeps_its_traceback(error):
     with pytest.raises(error):
         ending_in(error("x"))([])
+
+
+def print_to_nobody(words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.dup2(writer, 1)
+    sys.stdout = open(1, "w", closefd=False)
+    sys.exit(keras_vit_cli.main(words))
+
+
+@pytest.mark.parametrize("words", [["weights", "list"], ["--help"]])
+def test_output_that_nobody_reads_ends_the_command_quietly(words):
+    ended = processes.Forked(print_to_nobody, words).end(60)
+    assert ended == (141, "")
+
+
+def test_names_that_stdout_cannot_print_are_escaped(monkeypatch):
+    printed = io.BytesIO()
+    stdout = io.TextIOWrapper(printed, "ascii")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    command.entry(lambda words: print(*words))(["z\xe4", "\u65e5"])
+    assert printed.getvalue().splitlines() == [rb"z\xe4 \u65e5"]
 
 
 def test_help_lists_the_debug_flag(capsys):
