@@ -261,6 +261,9 @@ def _make(text, classes):
     # Positional arguments are the first parameters.
     for key in list(parameters)[: len(positional)]:
         given.pop(key, None)
+    # Images end in their channels, also within layers that make others.
+    data_format = keras.config.image_data_format()
+    keras.config.set_image_data_format("channels_last")
     try:
         return kind(*positional, **{**given, **keywords}, dtype="float32")
     except (TypeError, ValueError) as error:
@@ -268,6 +271,8 @@ def _make(text, classes):
             f"`augment` must give {name} arguments that it takes. "
             f"Received: {text!r}: {error}"
         ) from error
+    finally:
+        keras.config.set_image_data_format(data_format)
 
 
 def _parse(text):

@@ -230,7 +230,10 @@ def predicted(
     if None not in size and size != tuple(images.shape[1:3]):
         # Half precision would round pixels.
         resizing = keras.layers.Resizing(
-            *size, name="resize_for_teacher", dtype="float32"
+            *size,
+            data_format="channels_last",
+            name="resize_for_teacher",
+            dtype="float32",
         )
         x = resizing(x)
     return _Evaluated(teacher, name=teacher.name)(x)

@@ -86,6 +86,20 @@ def test_replicas_do_not_change_mixing():
 
 @pytest.mark.backend_independent
 @pytest.mark.parametrize(
+    "text", ["CutMix", "Equalization", "RandomColorJitter(hue_factor=0.5)"]
+)
+def test_the_global_data_format_changes_nothing(text):
+    expected = take(batches_of(source_of(), text), 1)
+    keras.config.set_image_data_format("channels_first")
+    try:
+        found = take(batches_of(source_of(), text), 1)
+    finally:
+        keras.config.set_image_data_format("channels_last")
+    assert_equal(found, expected)
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(
     "text",
     [
         "RandomBrightness(0.3)",

@@ -119,18 +119,20 @@ def test_gradients_of_a_step_do_not_stay_for_the_next():
 
 
 @pytest.mark.backend("torch")
-def test_pixels_of_a_teacher_are_not_rounded():
+def test_pixels_of_a_teacher_do_not_depend_on_global_settings():
     # Of another size, in float32.
     teacher = keras_vit.ViT(**TINY | dict(input_shape=(12, 12, 3)))
     realistic.fill(teacher, 2)
     images = np.random.default_rng(0).uniform(0, 255, (4, 8, 8, 3))
     images = images.astype("float32")
     keras.config.set_dtype_policy("mixed_bfloat16")
+    keras.config.set_image_data_format("channels_first")
     try:
         student = keras_vit.ViT(**TINY)
         outputs = training.distilled(student, teacher).predict(images)
     finally:
         keras.config.set_dtype_policy("float32")
+        keras.config.set_image_data_format("channels_last")
     resized = numpy(ops.image.resize(images, (12, 12)))
     np.testing.assert_allclose(
         outputs[:, 2], teacher.predict(resized, verbose=0), atol=1e-5
