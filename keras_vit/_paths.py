@@ -52,30 +52,30 @@ def can_be_written(path: str | os.PathLike) -> bool:
 @contextlib.contextmanager
 def atomic(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """Write a file that appears at `path` only when it is complete."""
-    folder = os.path.dirname(os.path.abspath(path))
-    os.makedirs(folder, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=folder, suffix=".part")
-    try:
-        with os.fdopen(handle, "w+b") as file:
+    with _part_of(path) as part:
+        with open(part, "w+b") as file:
             yield file
-        os.chmod(part, 0o644)
         os.replace(part, path)
-    except BaseException:
-        os.unlink(part)
-        raise
 
 
 def save_whole(model, path: str | os.PathLike) -> None:
     """Save a Keras model; a file that is there is replaced by a whole one."""
-    folder, name = os.path.split(path)
-    part = os.path.join(folder, f"part.{name}")  # Keras reads the ending
-    try:
+    with _part_of(path) as part:
         model.save(part)
         os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part)
-        raise
+
+
+@contextlib.contextmanager
+def _part_of(path):
+    """Yield a path of the same name, in a folder of its own beside `path`.
+
+    So other processes may write the same file, and it has the permissions that
+    the user gives to new files.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    os.makedirs(folder, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as parts:
+        yield os.path.join(parts, name)
 
 
 def digest(path: str | os.PathLike) -> str | None:

@@ -131,3 +131,39 @@ def test_the_digest_of_a_directory_is_that_of_its_files(tmp_path):
         found += [_paths.digest(tmp_path), _paths.digest(file)]
     file.rename(tmp_path / "data")
     assert len({*found, _paths.digest(tmp_path)}) == 6
+
+
+class Saved:
+    """A model that another process saves to the same path meanwhile."""
+
+    def __init__(self, path=None):
+        self.path = path
+
+    def save(self, part):
+        with open(part, "w") as file:
+            file.write("begun, ")
+            if self.path:
+                _paths.save_whole(Saved(), self.path)
+            file.write("complete")
+
+
+@pytest.fixture
+def private():
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+# The longest name that most file systems have.
+@pytest.mark.parametrize("name", ["a.keras", "a" * 249 + ".keras"])
+def test_a_file_is_whole_whatever_else_writes_it(name, tmp_path, private):
+    path = tmp_path / name
+    _paths.save_whole(Saved(path), path)
+    assert path.read_text() == "begun, complete"
+    with _paths.atomic(path) as file:
+        file.write(b"other")
+    assert path.read_bytes() == b"other"
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(KeyError), _paths.atomic(path) as file:
+        raise KeyError
+    assert list(tmp_path.iterdir()) == [path]
