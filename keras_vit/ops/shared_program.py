@@ -1,11 +1,15 @@
 """One compiled program for the layers of a model that are alike (PyTorch)."""
 
+import threading
 from collections.abc import Callable
 
 import keras
 
 from keras_vit._keras import has_other_values
 from keras_vit.ops.linear import is_compiled, is_transformed
+
+# PyTorch records and compiles for one thread at a time.
+_COMPILING = threading.Lock()
 
 
 class SharedProgram:
@@ -52,9 +56,15 @@ class SharedProgram:
             ):
                 return None
             key = (inputs.dtype, inputs.device, *inputs.shape[1:])
-            if key not in self._programs:
-                self._programs[key] = self._compile(inputs, values)
-            return self._programs[key](inputs, values)
+            if key in self._programs:
+                return self._programs[key](inputs, values)
+            with _COMPILING:
+                program = self._programs.get(key)
+                if program is None:
+                    program = self._compile(inputs, values)
+                outputs = program(inputs, values)  # compiles what is recorded
+                self._programs[key] = program
+            return outputs
 
         return call
 

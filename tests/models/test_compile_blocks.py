@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import keras
 import numpy as np
 import pytest
@@ -44,6 +46,18 @@ def _count_programs(monkeypatch):
 
     monkeypatch.setattr(torch, "compile", fake)
     return made, called
+
+
+@pytest.mark.backend("torch")
+def test_threads_may_be_the_first_to_predict_together(monkeypatch):
+    made, _ = _count_programs(monkeypatch)
+    plain, compiled = _pair()
+    compile_blocks(compiled)
+    expected = plain.predict_on_batch(IMAGES)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(compiled.predict_on_batch, [IMAGES] * 4))
+    np.testing.assert_allclose(found, [expected] * 4, atol=1e-6)
+    assert len(made) == 1
 
 
 @pytest.mark.backend("torch")
