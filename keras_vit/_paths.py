@@ -87,7 +87,7 @@ def digest(path: str | os.PathLike) -> str | None:
     Returns:
         The digest in hex, or None if nothing is there.
     """
-    found = pathlib.Path(path).expanduser()
+    found = pathlib.Path(os.path.expanduser(path))
     if found.is_file():
         with open(found, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

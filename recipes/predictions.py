@@ -7,6 +7,7 @@ with the seeds of the augmentation).
 
 import dataclasses
 import json
+import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -54,7 +55,7 @@ def stored(
             "TFRecords or TFDS, each of which draws batches of its own. "
             f"Received: distill.predictions={config.distill.predictions!r}"
         )
-    folder = pathlib.Path(config.distill.predictions).expanduser()
+    folder = pathlib.Path(os.path.expanduser(config.distill.predictions))
     _refuse_others(folder, config, images)
     train, evaluation = batches
     shape = (config.data.batch_size, len(images.info.class_names))
@@ -106,7 +107,8 @@ def _refuse_others(folder, config, images):
     del settings["cache"], settings["dataset"]  # its digest is compared
     names = ("train", "evaluation")
     here = dict(
-        teacher=digest(teacher) or str(pathlib.Path(teacher).expanduser()),
+        teacher=digest(teacher)
+        or str(pathlib.Path(os.path.expanduser(teacher))),
         seed=config.seed,
         data=settings,
         image_shape=images.info.image_shape,

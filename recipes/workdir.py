@@ -29,7 +29,7 @@ def default(model: str, dataset: str) -> str:
         model: The constructor; "ViT" is omitted.
         dataset: A name or a path.
     """
-    name = pathlib.Path(dataset).expanduser().resolve().name
+    name = pathlib.Path(os.path.expanduser(dataset)).resolve().name
     name = re.sub(r"[^\w.-]+", "_", name)
     return f"runs/{name}" if model == "ViT" else f"runs/{name}-{model}"
 
@@ -47,7 +47,7 @@ def path_of(workdir: str | os.PathLike) -> pathlib.Path:
             "(with Cloud Storage FUSE, for example) and give the directory "
             "that it is mounted at, such as --workdir=/mnt/bucket/run."
         )
-    path = pathlib.Path(workdir).expanduser()
+    path = pathlib.Path(os.path.expanduser(workdir))
     for part in (path, *path.parents):
         if part.exists() and not part.is_dir():
             raise ValueError(

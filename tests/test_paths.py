@@ -1,5 +1,6 @@
 """Paths that cannot be read as files, wherever a user may give one."""
 
+import hashlib
 import json
 import os
 
@@ -131,6 +132,14 @@ def test_the_digest_of_a_directory_is_that_of_its_files(tmp_path):
         found += [_paths.digest(tmp_path), _paths.digest(file)]
     file.rename(tmp_path / "data")
     assert len({*found, _paths.digest(tmp_path)}) == 6
+
+
+def test_a_name_that_begins_as_a_home_directory_is_a_name(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "~model.keras").touch()
+    assert _paths.digest("~model.keras") == hashlib.sha256().hexdigest()
 
 
 class Saved:

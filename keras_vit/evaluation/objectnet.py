@@ -41,7 +41,7 @@ def load_objectnet(
         objectnet.dev; Dosovitskiy et al. 2021, appendix D.9, which measures as
         Kolesnikov et al. 2020 (1912.11370).
     """
-    root = pathlib.Path(folder).expanduser()
+    root = pathlib.Path(os.path.expanduser(folder))
     label_of = _read(root, "folder_to_objectnet_label.json")
     names = imagenet_classes("imagenet2012")
     counts_as = np.arange(len(names))

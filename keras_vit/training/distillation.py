@@ -307,7 +307,7 @@ def open_teacher(path: str | os.PathLike) -> keras.Model | Callable:
 
 def is_function_of_files(path: str | os.PathLike) -> bool:
     """Return whether `open_teacher` gives a function, not a model."""
-    found = pathlib.Path(path).expanduser()
+    found = pathlib.Path(os.path.expanduser(path))
     return found.suffix == ".onnx" or (found / "saved_model.pb").exists()
 
 

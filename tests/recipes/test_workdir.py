@@ -194,6 +194,8 @@ def test_a_path_is_not_a_url(monkeypatch):
     for path in ("runs/a:b", "/mnt/c", "a=b://c"):
         assert workdirs.path_of(path) == pathlib.Path(path)
     assert str(workdirs.path_of("~/runs")) == "/home/somebody/runs"
+    assert str(workdirs.path_of("~no user/runs")) == "~no user/runs"
+    assert workdirs.default("ViT", "~no user") == "runs/_no_user"
     with pytest.raises(ValueError, match="URL"):
         workdirs.path_of(pathlib.Path("gs://bucket/run"))
 
