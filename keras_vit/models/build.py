@@ -80,7 +80,7 @@ def build(
     if source is not None and source.has_decoder:
         source = checkpoint.encoder_of(source)
     plan = _resolve(family, fields, arguments, source, variant)
-    with policy(arguments["dtype"]):
+    with own_paths(), policy(arguments["dtype"]):
         images, x = _assemble(plan)
         if arguments["include_top"]:
             x = _add_head(plan, x)
@@ -347,6 +347,14 @@ def _wide_dtype():
             stacklevel=2,
         )
     return dtype
+
+
+def own_paths():
+    """Return a context in which paths of variables are those of files.
+
+    Within a layer's `build` Keras puts the layer's name before all paths.
+    """
+    return keras.name_scope("", override_parent="")
 
 
 @contextlib.contextmanager

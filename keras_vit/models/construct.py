@@ -12,7 +12,7 @@ import keras
 from keras_vit._arguments import checked
 from keras_vit._earlier_names import rename
 from keras_vit.models import arguments
-from keras_vit.models.build import build
+from keras_vit.models.build import build, own_paths
 from keras_vit.models.families import FAMILIES, OPENERS, Family, is_of_training
 from keras_vit.models.image_model import ImageModel
 from keras_vit.weights import checkpoint, registry
@@ -81,13 +81,15 @@ def from_pretrained(
     )
     is_classifier = bool({"classes", "class_names", "include_top"} & {*changes})
     if towers in ("both", "text") or (towers is None and opened.may_have_texts):
-        model = OPENERS["two_towers"](opened, changes, towers)
+        with own_paths():
+            model = OPENERS["two_towers"](opened, changes, towers)
         if model is not None:
             return model
     if is_classifier and opened.has_decoder:
         opened = checkpoint.encoder_of(opened)
     if opened.family in OPENERS:
-        return OPENERS[opened.family](opened, changes)
+        with own_paths():
+            return OPENERS[opened.family](opened, changes)
     if opened.family not in FAMILIES:
         raise ValueError(
             f"`towers` must be None or 'text' for {opened.name!r}, which is a "

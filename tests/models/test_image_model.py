@@ -4,6 +4,7 @@ import catalogue
 import keras
 import numpy as np
 import pytest
+from drawn_folders import drawn
 
 import keras_vit
 
@@ -134,6 +135,33 @@ def test_shapes_that_tensorflow_does_not_know_are_checked(tmp_path):
             assert message + "[?,16,8,3]" in str(error.value)
     again = model.predict(images, verbose=0)
     np.testing.assert_allclose(again, expected, rtol=1e-5)
+
+
+@pytest.mark.backend("tensorflow", "jax", "torch")
+@pytest.mark.parametrize("kind", ["classifier", "detector", "towers"])
+def test_a_layer_may_open_a_model_within_its_build(kind, tmp_path):
+    place = tmp_path / "model.npz"
+    if kind == "detector":
+        place = drawn("tasks") / "yolos"
+    elif kind == "towers":
+        place = drawn("towers") / "clip"
+    else:
+        model = catalogue.make_model("token")
+        keras_vit.save_checkpoint(model, place, format="jax")
+
+    class Outer(keras.layers.Layer):
+        def build(self, shape):
+            self.inner = keras_vit.from_pretrained(place, **given)
+
+        def call(self, inputs):
+            return inputs
+
+    own = dict(num_heads=2, classes=3)  # whose head is new
+    given = own if kind == "classifier" else {}
+    outer = Outer()
+    outer(np.zeros((1, 2), "float32"))
+    paths = [x.path for x in keras_vit.from_pretrained(place, **given).weights]
+    assert [x.path for x in outer.inner.weights] == paths
 
 
 def test_positional_arguments_are_refused_in_the_constructors_name():
