@@ -230,7 +230,8 @@ def predicted(
     if None not in size and size != tuple(images.shape[1:3]):
         # Half precision would round pixels.
         resizing = keras.layers.Resizing(
-            *size,
+            size[0],
+            size[1],
             data_format="channels_last",
             name="resize_for_teacher",
             dtype="float32",
