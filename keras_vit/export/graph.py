@@ -133,6 +133,30 @@ def _without_paths():
             jax.config.update(name, value)
 
 
+def check_jax() -> None:
+    """Refuse a TensorFlow that does not run the programs of this JAX.
+
+    Raises:
+        ValueError: With both versions, and what to do.
+    """
+    import jax
+    from jax.experimental import jax2tf
+
+    tf = tensorflow()
+    anything = jax2tf.convert(
+        lambda x: x + 1, polymorphic_shapes=["n"], with_gradient=False
+    )
+    signature = [tf.TensorSpec([None])]
+    try:
+        tf.function(anything, signature, autograph=False)(tf.zeros(2))
+    except tf.errors.InvalidArgumentError as error:
+        raise ValueError(
+            f"TensorFlow {tf.__version__} does not run the programs that JAX "
+            f"{jax.__version__} writes. Save the model as .keras and export it "
+            "with KERAS_BACKEND=tensorflow."
+        ) from error
+
+
 def _write_from_jax(model, attend, images, directory, serve):
     archive = keras.export.ExportArchive()
     archive.track(model)

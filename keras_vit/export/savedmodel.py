@@ -153,9 +153,9 @@ def export_savedmodel(
 
     Raises:
         ValueError: If the model is neither a classifier nor one with a head, an
-            argument is invalid,
-            the backend cannot export, the version exists, or a warm-up image
-            or video is invalid.
+            argument is invalid, the backend cannot export, TensorFlow does not
+            run what this JAX writes, the version exists, or a warm-up image or
+            video is invalid.
 
     Example:
         keras_vit.export_savedmodel(model, "serving/vit/1")
@@ -262,6 +262,8 @@ def _check(model, path, overwrite):
             f"Received: {backend}. Save the model as .keras and export it "
             "with KERAS_BACKEND=tensorflow."
         )
+    if backend == "jax":
+        graph.check_jax()
     task_signatures.check_inputs(model)
     inner = ImageModel.find(model)
     if not isinstance(model, TaskModel) and not _is_classifier(model, inner):

@@ -52,6 +52,7 @@ def exported(tmp_path_factory):
     path = tmp_path_factory.mktemp("serving") / "plain" / "1"
     with pytest.MonkeyPatch.context() as patch:
         if is_jax:
+            with_keras.needs_export()
             with_keras.serve_plainly(patch)
         keras_vit.export_savedmodel(model, path, top_k=3)
     return model, path
@@ -91,6 +92,21 @@ def test_logits_are_those_of_the_model(number, exported, served):
     expected = model.predict(x, verbose=0)
     found = served["logits"](images=tf.constant(x))["logits"].numpy()
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.backend("jax")
+def test_programs_of_jax_that_tensorflow_does_not_run_are_refused(
+    tmp_path, monkeypatch
+):
+    from jax.experimental import jax2tf
+
+    def fails(x):
+        tf.debugging.assert_less(x, 0.0)
+        return x
+
+    monkeypatch.setattr(jax2tf, "convert", lambda *_, **options: fails)
+    with pytest.raises(ValueError, match="with KERAS_BACKEND=tensorflow"):
+        keras_vit.export_savedmodel(make_model(), tmp_path / "plain" / "1")
 
 
 def test_the_budget_and_the_number_of_images_are_arguments():

@@ -16,6 +16,7 @@ from keras_vit.export import (
     task_maps,
     task_signatures,
 )
+from tests import with_keras
 
 sys.path.insert(0, os.path.dirname(__file__))
 import images  # noqa: E402
@@ -44,6 +45,7 @@ def make(head, num_layers=1, **options):
 @pytest.mark.backend("tensorflow", "jax")
 @pytest.mark.thorough("jax")
 def test_boxes_are_those_of_the_model_in_pixels_of_the_file(tmp_path, capsys):
+    with_keras.needs_export()
     model = make("yolos", class_names=NAMES, num_detection_tokens=6)
     path = tmp_path / "model" / "1"
     keras_vit.export_savedmodel(model, path, top_k=4)
