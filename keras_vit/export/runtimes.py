@@ -70,6 +70,10 @@ def describe_onnx(path, fields):
 
     model = onnx.load(path)
     onnx.helper.set_model_props(model, description.as_json(fields))
+    # PyTorch notes which lines of code, by their paths on this machine, made
+    # each operation.
+    for node in model.graph.node:
+        node.ClearField("metadata_props")
     onnx.save(model, path)
 
 

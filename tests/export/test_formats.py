@@ -137,6 +137,9 @@ def test_file_has_the_models_outputs_and_metadata(file_format, name, tmp_path):
             rtol=0,
             atol=1e-4,
         )
+    code = os.path.dirname(keras_vit.__file__).encode()
+    for file in (tmp_path / "new").iterdir():
+        assert code not in file.read_bytes()
     fields = metadata_of(file_format, path)
     assert fields["class_names"] == list(TINY["class_names"])
     assert fields["architecture"] == "little"
