@@ -65,6 +65,11 @@ Policy = Annotated[
     "a dtype policy, such as 'mixed_bfloat16'",
     _by(keras.dtype_policies.get),
 ]
+OptimizerClass = Annotated[
+    type,
+    "a class of keras.optimizers, such as keras.optimizers.AdamW",
+    lambda x: isinstance(x, type) and issubclass(x, keras.optimizers.Optimizer),
+]
 
 
 def as_pair(size: int | tuple[int, int]) -> tuple[int, int]:

@@ -5,12 +5,14 @@ from collections.abc import Callable
 
 import keras
 
+from keras_vit._arguments import OptimizerClass, checked
 from keras_vit._keras import HeadDecay, ScheduledDecay, WholeGradient
 from keras_vit.training.derived import derive
 
 
+@checked
 @functools.cache
-def clip_whole_gradient(optimizer_class: type) -> type:
+def clip_whole_gradient(optimizer_class: OptimizerClass) -> type:
     """Return an optimizer class that clips as on one device.
 
     Under tf.distribute, Keras clips the gradient of each replica before it sums
@@ -26,7 +28,8 @@ def clip_whole_gradient(optimizer_class: type) -> type:
     return derive(clip_whole_gradient, optimizer_class, WholeGradient)
 
 
-def schedule_decay(optimizer_class: type, decay: Callable) -> type:
+@checked
+def schedule_decay(optimizer_class: OptimizerClass, decay: Callable) -> type:
     """Return an optimizer class whose weight decay depends on the step.
 
     Files do not hold the class: load a compiled model with `compile=False`.
@@ -41,7 +44,8 @@ def schedule_decay(optimizer_class: type, decay: Callable) -> type:
     return type(optimizer_class)(name, bases, dict(decay=staticmethod(decay)))
 
 
-def multiply_head_decay(optimizer_class: type, times: float) -> type:
+@checked
+def multiply_head_decay(optimizer_class: OptimizerClass, times: float) -> type:
     """Return an optimizer class with another weight decay for the head.
 
     A head that decays strongly makes better features for a few labels. Files do

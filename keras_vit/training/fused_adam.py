@@ -4,12 +4,14 @@ import functools
 
 import keras
 
+from keras_vit._arguments import OptimizerClass, checked
 from keras_vit.ops.adam import FusedAdam
 from keras_vit.training.derived import derive
 
 
+@checked
 @functools.cache
-def fuse_adam(optimizer_class: type) -> type:
+def fuse_adam(optimizer_class: OptimizerClass) -> type:
     """Return an optimizer class whose update is fast on CPUs with PyTorch.
 
     There Keras allocates an array of all weights for each operation of the

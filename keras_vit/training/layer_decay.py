@@ -8,6 +8,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
+from keras_vit._arguments import OptimizerClass, checked
 from keras_vit._keras import ScaledRates, UpdateByRate
 from keras_vit.models import ImageModel
 from keras_vit.ops.adam import FusedAdam
@@ -130,7 +131,8 @@ def depth_factor(
     return factor
 
 
-def scale_rates(optimizer_class: type, factor: Callable) -> Callable:
+@checked
+def scale_rates(optimizer_class: OptimizerClass, factor: Callable) -> Callable:
     """Return an optimizer class with another learning rate per variable.
 
     Each variable has the steps and the weight decay that the optimizer would

@@ -194,3 +194,18 @@ def test_rates_by_depth_need_blocks():
 def test_other_decays_are_refused(decay):
     with pytest.raises(ValueError, match="`decay` must be above 0"):
         training.depth_factor(seeded_vit(), decay)
+
+
+@pytest.mark.parametrize(
+    ("derive", "more"),
+    [
+        (training.scale_rates, [len]),
+        (training.fuse_adam, []),
+        (training.clip_whole_gradient, []),
+        (training.schedule_decay, [float]),
+        (training.multiply_head_decay, [2.0]),
+    ],
+)
+def test_an_optimizer_in_place_of_its_class_is_refused(derive, more):
+    with pytest.raises(ValueError, match="`optimizer_class` must be a class"):
+        derive(keras.optimizers.SGD(0.1), *more)
