@@ -178,10 +178,9 @@ def plain_bmp(encoded):
     row = (width * bits + 31) // 32 * 4
     # Limited first: their product may be too large for 64 bits.
     end = offset + tf.minimum(row, length + 1) * tf.minimum(height, length + 1)
-    # What the fourth byte of a colour holds, depends on the writer.
+    # Blue, green and red; the fourth byte depends on the writer.
     palette = tf.reshape(_part(data, 14 + header, 1024), (256, 4))[:, :3]
-    levels = tf.range(256)[:, None]
-    is_grey = (bits == 8) & tf.reduce_all(tf.cast(palette, tf.int32) == levels)
+    is_grey = (bits == 8) & tf.reduce_all(palette == [[i] for i in range(256)])
     masks = b"\0\0\xff\0\0\xff\0\0\xff\0\0\0"
     is_masked = (packing == 3) & (bits == 32) & _has(data, 54, masks)
     readable = (
