@@ -17,9 +17,9 @@ from keras_vit.export import (
     limits,
     precision,
     runtimes,
-    savedmodel,
     serving_assets,
 )
+from keras_vit.export.scores import activation_of
 from keras_vit.heads import TaskModel
 from keras_vit_cli import runs
 
@@ -74,7 +74,7 @@ def _export(options):
                 f"keras_vit.heads. Received: {options.precision}"
             )
     else:
-        activation = activation or savedmodel.activation_of(model)
+        activation = activation or activation_of(model)
     is_int8 = options.precision == "int8"
     if is_int8 and FORMATS.get(kind) in formats.QUANTIZED:
         _export_file(model, options, kind, precision="int8")
@@ -117,7 +117,7 @@ def _refuse_served(options):
 
 
 def _check_activation(model, activation):
-    stated = savedmodel.activation_of(model)
+    stated = activation_of(model)
     if activation != stated:
         raise ValueError(
             f"--activation must be that of the model's loss, {stated!r}, for a "

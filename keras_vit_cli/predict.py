@@ -19,7 +19,7 @@ from keras_vit._loss_check import last_layer
 from keras_vit._paths import can_be_written
 from keras_vit.data import video_files
 from keras_vit.data.decode import EXTENSIONS
-from keras_vit.export import savedmodel
+from keras_vit.export.scores import activation_of
 from keras_vit.heads import TaskModel
 from keras_vit.inspection import figures
 from keras_vit.text import TwoTowers
@@ -112,7 +112,7 @@ class KerasClassifier:
         head = model.get_layer("head")
         names = getattr(head, "class_names", None)
         self.names = names or [str(i) for i in range(head.units)]
-        self.activation = savedmodel.activation_of(model)
+        self.activation = activation_of(model)
         self.takes_video = len(model.input_shape) == 5
 
     def predict(self, paths):
@@ -232,7 +232,7 @@ def load(name: str) -> keras.Model:
                 return keras.models.load_model(name)
             except (TypeError, ValueError):
                 model = keras.models.load_model(name, compile=False)
-                if savedmodel.activation_of(model) != "none":
+                if activation_of(model) != "none":
                     print(
                         f"The loss of {name!r} does not load. Its outputs are "
                         "taken for logits of which one class is right.",

@@ -46,7 +46,7 @@ import numpy as np
 
 from keras_vit import data, evaluation
 from keras_vit._paths import can_be_written
-from keras_vit.export import savedmodel
+from keras_vit.export.scores import activation_of
 from keras_vit.weights import class_names
 from keras_vit_cli import command, predict, runs
 from recipes import experiment, inputs, trained_on
@@ -127,7 +127,7 @@ def _evaluate(options):
     predict.check_classifier(options.model, model)
     predict.check_pixels(options.model, model)
     # Derived from the loss, which a reordered model does not have.
-    activation = savedmodel.activation_of(model)
+    activation = activation_of(model)
     counts_as = real_labels = None
     if options.dataset == OBJECTNET:
         source, counts_as = evaluation.load_objectnet(options.data_dir)

@@ -12,12 +12,14 @@
 - `keras_vit`: version of this package, if it is installed
 """
 
+import datetime
+import importlib.metadata
 import json
 
 import keras
 import numpy as np
 
-from keras_vit.export import savedmodel
+from keras_vit.export.scores import activation_of, class_names_of
 from keras_vit.heads import TaskModel
 from keras_vit.models import ImageModel
 from keras_vit.text import TextModel
@@ -29,7 +31,7 @@ def describe(model: keras.Model) -> dict:
     Args:
         model: A model of this package, or one that contains it.
     """
-    version = savedmodel.package_version()
+    version = package_version()
     common = {} if version is None else dict(keras_vit=version)
     common["architecture"] = model.name
     if isinstance(model, TextModel):
@@ -53,17 +55,51 @@ def describe(model: keras.Model) -> dict:
         )
     fields = common | dict(
         input=size | pixels | dict(resize=_resize(inner)),
-        outputs=savedmodel.activation_of(model),
+        outputs=activation_of(model),
     )
     if model is inner and inner.head is None:
         fields["outputs"] = "none"
-    names = savedmodel.class_names_of(model)
+    names = class_names_of(model)
     is_task = isinstance(inner, TaskModel)
     if is_task:
         fields["task"] = inner.task
     if names is not None and (is_task or len(names) == model.output_shape[-1]):
         fields["class_names"] = list(names)
     return fields
+
+
+def model_card(model: keras.Model, class_names) -> dict:
+    """Return what a model specifies of the model card of a SavedModel."""
+    *frames, height, width, channels = model.input_shape[1:]
+    return dict(
+        architecture=model.name,
+        task=getattr(model, "task", "classification"),
+        classes=len(class_names),
+        class_names=list(class_names[:10]),
+        input=dict(
+            **({"frames": frames[0]} if frames else {}),
+            height=height,
+            width=width,
+            channels=channels,
+            scaling="in the model, from pixels in [0, 255]",
+        ),
+        num_parameters=model.count_params(),
+        precision=ImageModel.find(model).blocks[0].dtype_policy.name,
+        keras=keras.__version__,
+        keras_vit=package_version(),
+        backend=keras.backend.backend(),
+        exported_at=datetime.datetime.now(datetime.UTC).isoformat(
+            "T", "seconds"
+        ),
+    )
+
+
+def package_version() -> str | None:
+    """Return the version of this package, or None if it is not installed."""
+    try:
+        return importlib.metadata.version("keras-vision-transformer")
+    except importlib.metadata.PackageNotFoundError:  # used from a checkout
+        return None
 
 
 def as_json(fields: dict) -> dict[str, str]:

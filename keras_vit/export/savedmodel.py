@@ -1,7 +1,5 @@
 """Exports a model as a SavedModel, from image bytes to what it finds."""
 
-import datetime
-import importlib.metadata
 import os
 import re
 import shutil
@@ -13,15 +11,16 @@ import keras
 import numpy as np
 
 from keras_vit._arguments import Count, Positive, checked
-from keras_vit._loss_check import (
-    PROBABILITIES,
-    changes_nothing,
-    last_layer,
-    output_of,
-)
 from keras_vit.data.optional_imports import tensorflow
-from keras_vit.export import graph, limits, serving_assets, task_signatures
+from keras_vit.export import (
+    description,
+    graph,
+    limits,
+    serving_assets,
+    task_signatures,
+)
 from keras_vit.export.precision import warn_of_slow_int8
+from keras_vit.export.scores import activation_of, class_names_of
 from keras_vit.heads import TaskModel
 from keras_vit.models import ImageModel
 
@@ -196,7 +195,7 @@ def export_savedmodel(
             _try(part, warmup_images)
         if requests := warmup_images or warmup_videos:
             serving_assets.write_warmup(part, requests, name, max_images)
-        card = describe(model, class_names)
+        card = description.model_card(model, class_names)
         card |= dict(activation=plan.get("activation"), name=name) | (
             metadata or {}
         )
@@ -330,82 +329,6 @@ def _check_warmup(model, warmup_images, warmup_videos):
                 f"{channels}] of one size. Received: shapes {shapes}, one of "
                 f"dtype {getattr(video, 'dtype', type(video).__name__)}"
             )
-
-
-def class_names_of(model: keras.Model) -> tuple[str, ...] | None:
-    """Return the class names of a model's head, None beneath another layer."""
-    inner = ImageModel.find(model)
-    last = last_layer(getattr(model, "output", None))
-    if last is not None and output_of(last) in PROBABILITIES:
-        last = last if hasattr(last, "units") else last_layer(last.input)
-    if hasattr(last, "units") and last is not inner.head:
-        return None
-    return inner.class_names
-
-
-def activation_of(model: keras.Model) -> str:
-    """Return the activation from outputs to probabilities, by the loss.
-
-    It is "none" if the model's last layer gives probabilities, and of a model
-    with a head for a task. Any other activation is a part of the logits. A
-    single score is no softmax, which would always be 1: without a loss it is a
-    sigmoid, and with the loss of a regression itself.
-    """
-    if isinstance(model, TaskModel):
-        return "none"
-    last = model
-    # A Sequential that is not built has no symbolic output.
-    while getattr(last, "output", None) is None and hasattr(last, "layers"):
-        last = [x for x in last.layers if not changes_nothing(x)][-1]
-    if hasattr(last, "layers"):
-        last = last_layer(last.output)
-    if output_of(last) in PROBABILITIES:
-        return "none"
-    loss = next(iter(keras.tree.flatten(getattr(model, "loss", None))), None)
-    name = (
-        loss
-        if isinstance(loss, str)
-        else getattr(loss, "__name__", type(loss).__name__)
-    )
-    if "binary" in name.lower() or "sigmoid" in name.lower():
-        return "sigmoid"
-    if getattr(last, "units", None) != 1:
-        return "softmax"
-    return "sigmoid" if loss is None else "none"
-
-
-def describe(model: keras.Model, class_names) -> dict:
-    """Return the fields of the model card that the model itself specifies."""
-    *frames, height, width, channels = model.input_shape[1:]
-    return dict(
-        architecture=model.name,
-        task=getattr(model, "task", "classification"),
-        classes=len(class_names),
-        class_names=list(class_names[:10]),
-        input=dict(
-            **({"frames": frames[0]} if frames else {}),
-            height=height,
-            width=width,
-            channels=channels,
-            scaling="in the model, from pixels in [0, 255]",
-        ),
-        num_parameters=model.count_params(),
-        precision=ImageModel.find(model).blocks[0].dtype_policy.name,
-        keras=keras.__version__,
-        keras_vit=package_version(),
-        backend=keras.backend.backend(),
-        exported_at=datetime.datetime.now(datetime.UTC).isoformat(
-            "T", "seconds"
-        ),
-    )
-
-
-def package_version() -> str | None:
-    """Return the version of this package, or None if it is not installed."""
-    try:
-        return importlib.metadata.version("keras-vision-transformer")
-    except importlib.metadata.PackageNotFoundError:  # used from a checkout
-        return None
 
 
 def _try(directory, images):

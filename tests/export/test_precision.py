@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import realistic
 
-from keras_vit.export import precision, savedmodel
+from keras_vit.export import precision
+from keras_vit.export.scores import activation_of
 from keras_vit.models.vit import ViT
 
 pytestmark = pytest.mark.backend("tensorflow", "torch")
@@ -175,7 +176,7 @@ def test_a_copy_states_what_makes_probabilities_of_its_scores(tmp_path):
     model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
     precision.in_precision(model, "bfloat16").save(tmp_path / "copy.keras")
     copy = keras.models.load_model(tmp_path / "copy.keras")
-    assert savedmodel.activation_of(copy) == "sigmoid"
+    assert activation_of(copy) == "sigmoid"
     assert copy.optimizer is None
 
 

@@ -16,6 +16,7 @@ import keras_vit
 import keras_vit_cli
 from keras_vit import data, inspection
 from keras_vit.export import graph, savedmodel, signatures
+from keras_vit.export.scores import activation_of, class_names_of
 from tests import with_keras
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -539,9 +540,9 @@ class TestArguments:
     @pytest.mark.filterwarnings("ignore:.*takes probabilities")
     def test_the_loss_chooses_what_makes_probabilities(self):
         model = make_model()
-        assert savedmodel.activation_of(model) == "softmax"
+        assert activation_of(model) == "softmax"
         model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
-        assert savedmodel.activation_of(model) == "sigmoid"
+        assert activation_of(model) == "sigmoid"
         for loss in (
             "binary_crossentropy",
             keras.losses.binary_crossentropy,
@@ -549,19 +550,19 @@ class TestArguments:
             {"head": "binary_crossentropy"},
         ):
             model.compile("sgd", loss)
-            assert savedmodel.activation_of(model) == "sigmoid"
+            assert activation_of(model) == "sigmoid"
         for own, expected in (("sigmoid", "none"), ("tanh", "softmax")):
             model = make_model(classifier_activation=own)
-            assert savedmodel.activation_of(model) == expected
+            assert activation_of(model) == expected
 
     def test_a_single_score_is_no_softmax(self):
         """It would be 1 for every image."""
         model = make_model(classes=1, class_names=None)
-        assert savedmodel.activation_of(model) == "sigmoid"
+        assert activation_of(model) == "sigmoid"
         model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
-        assert savedmodel.activation_of(model) == "sigmoid"
+        assert activation_of(model) == "sigmoid"
         model.compile("sgd", "mean_squared_error")
-        assert savedmodel.activation_of(model) == "none"
+        assert activation_of(model) == "none"
 
 
 @pytest.mark.backend("torch")
@@ -576,10 +577,10 @@ def test_names_are_those_of_the_last_layer():
     images = keras.Input(model.input_shape[1:])
     other = keras.layers.Dense(2)(model(images))
     for outputs in (other, keras.layers.Softmax()(other)):
-        names = savedmodel.class_names_of(keras.Model(images, outputs))
+        names = class_names_of(keras.Model(images, outputs))
         assert names is None
     for outputs in (model(images), keras.layers.Softmax()(model(images))):
-        names = savedmodel.class_names_of(keras.Model(images, outputs))
+        names = class_names_of(keras.Model(images, outputs))
         assert names == ("a", "b")
 
 
@@ -603,5 +604,5 @@ def test_probabilities_are_not_made_of_probabilities():
         keras.Model(images, keras.ops.softmax(make_model()(images))),
         unbuilt,
     ):
-        assert savedmodel.activation_of(model) == "none"
-    assert savedmodel.activation_of(make_model()) == "softmax"
+        assert activation_of(model) == "none"
+    assert activation_of(make_model()) == "softmax"

@@ -10,7 +10,7 @@ import pytest
 import realistic
 
 import keras_vit
-from keras_vit.export.savedmodel import activation_of
+from keras_vit.export.scores import activation_of
 from keras_vit.weights import Checkpoint
 
 pytestmark = pytest.mark.backend("torch")
