@@ -190,7 +190,11 @@ def _refuse_unused(options, source):
     several = options.clips * options.crops > 1
     for name, is_used, needed in (
         ("frame_step", source.is_video, "a data set of videos"),
-        ("frame_rate", source.is_video, "a data set of videos"),
+        (
+            "frame_rate",
+            source.is_video and source.paths is not None,
+            "a data set of video files",
+        ),
         ("seed", options.shuffle_frames, "--shuffle_frames"),
         ("highest", several, "several views, by --clips or --crops"),
     ):

@@ -142,9 +142,7 @@ def run(config: Config, workdir: str = "") -> dict:
     keras.config.set_dtype_policy(config.model.dtype_policy)
     train, test = inputs.load_source(config.data)
     data.warn_if_scaled(train)
-    if not train.is_video:
-        unused = ("data.frame_step", "data.frame_rate")
-        scored.refuse_unused(config, unused, "a set of images")
+    inputs.refuse_unused(config, train)
     config = _with_clip_frames(config, train)
     if config.data.max_train_images:
         train = at_most(train, config.data.max_train_images)

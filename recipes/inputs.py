@@ -233,11 +233,10 @@ def dataset_info(config: Config, train: data.Source) -> DatasetInfo:
         train: The training part, or an object with the same fields.
 
     Raises:
-        ValueError: If `config.data.image_size` is not a size.
+        ValueError: If `config.data.image_size` is not a size, or settings of
+            clips have no effect.
     """
-    if not train.is_video:
-        unused = ("data.frame_step", "data.frame_rate")
-        scored.refuse_unused(config, unused, "a set of images")
+    refuse_unused(config, train)
     native_channels = train.image_shape[-1] if train.image_shape else 3
     return DatasetInfo(
         image_size=image_size(config, train),
@@ -247,6 +246,16 @@ def dataset_info(config: Config, train: data.Source) -> DatasetInfo:
         num_frames=_frames_of(train, config.data.num_frames, frames_of(config)),
         multi_label=train.multi_label,
     )
+
+
+def refuse_unused(config: Any, train: data.Source) -> None:
+    """Refuse what only clips, and what only clips of video files have."""
+    if not train.is_video:
+        scored.refuse_unused(config, ["data.frame_step"], "a set of images")
+    is_asked = config.data.frame_rate > 0  # 0 and -1 are the file's own
+    if is_asked and (not train.is_video or train.paths is None):
+        kind = "a set without video files, which have a rate"
+        scored.refuse_unused(config, ["data.frame_rate"], kind)
 
 
 def pipelines(

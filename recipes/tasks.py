@@ -209,6 +209,7 @@ def check(config: Config) -> None:
             f"task.name={task.name!r}. Received: task.head={task.head!r}"
         )
     checks.check_range("task.num_points", task.num_points, 1)
+    checks.check_range("task.head_width", task.head_width or 2, 2)
     if _head(config) in SETS and task.max_objects > task.num_queries:
         raise ValueError(
             "`task.max_objects` must be at most `task.num_queries`. Received: "

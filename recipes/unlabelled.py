@@ -127,6 +127,8 @@ def check(config: Config) -> None:
     checks.check_choice("objective", config.objective, tuple(METHODS))
     checks.check_range("probe.every", config.probe.every, 1)
     scored.refuse_unused(config, UNUSED, "training without labels")
+    others = [name for name in METHODS if name != config.objective]
+    scored.refuse_unused(config, others, f"objective={config.objective!r}")
     METHODS[config.objective].check(config)
 
 

@@ -28,7 +28,7 @@ def depth_anything(
     blocks: Sequence[int] | None = None,
     last_norm: bool = True,
     neck_sizes: dpt.Four = (48, 96, 192, 384),
-    fusion_size: Count = 64,
+    fusion_size: dpt.Halved = 64,
     head_size: Count = 32,
     unused_weights: dict | None = None,
     name: str | None = None,

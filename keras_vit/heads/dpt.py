@@ -7,7 +7,7 @@ convolutions make the output.
 """
 
 from collections.abc import Sequence
-from typing import Literal, TypedDict, Unpack
+from typing import Annotated, Literal, TypedDict, Unpack
 
 import keras
 import numpy as np
@@ -25,6 +25,8 @@ from keras_vit.ops.dtypes import wide_policy
 
 Readout = Literal["project", "add", "ignore"]
 Four = tuple[Count, Count, Count, Count]
+# The convolutions of depth have half of these channels.
+Halved = Annotated[int, "an integer, at least 2", lambda n: n >= 2]
 # By which the map of each level is larger than the grid of patches.
 FACTORS = (4, 2, 1, 0.5)
 
@@ -61,7 +63,7 @@ def dpt(
     blocks: Sequence[int] | None = None,
     last_norm: bool = False,
     neck_sizes: Four = (96, 192, 384, 768),
-    fusion_size: Count = 256,
+    fusion_size: Halved = 256,
     name: str | None = None,
     **options: Unpack[DPTOptions],
 ) -> TaskModel:

@@ -284,7 +284,7 @@ def test_a_model_of_scaled_pixels_is_refused(capsys, tmp_path):
     [
         ("--frame_step=4", "a data set of videos"),
         ("--frame_step=0", "a data set of videos"),
-        ("--frame_rate=30", "a data set of videos"),
+        ("--frame_rate=30", "a data set of video files"),
         ("--seed=1", "--shuffle_frames"),
         ("--highest", "several views"),
     ],

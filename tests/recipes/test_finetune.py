@@ -374,7 +374,11 @@ def test_learning_rate_rises_from_zero_and_falls_to_zero(make_config):
         (dict(train_split="train[:10%]"), "`eval_split` must be '' for a"),
         (dict(eval_split="val"), "`eval_split` must be '' for a data set"),
         (dict(frame_step=4), "`data.frame_step` has no effect on a set of im"),
-        (dict(frame_rate=30.0), "`data.frame_rate` has no effect on a set of"),
+        (dict(frame_rate=30.0), "`data.frame_rate` has no effect on a set wi"),
+        (
+            dict(dataset="moving_digits", frame_rate=30.0),
+            "`data.frame_rate` has no effect on a set without video files",
+        ),
         # Before the data set, which may have to be fetched.
         (dict(weights="nowhere.npz", dataset="digit"), "`weights` must be"),
         (dict(image_size=(10,)), "multiples of the patch, 4x4"),

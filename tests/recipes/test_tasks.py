@@ -153,6 +153,7 @@ def test_wrong_settings_are_refused(tmp_path):
         (dict(eval_view="windows"), "task.eval_view"),
         (dict(num_queries=0), "task.num_queries"),
         (dict(num_points=0), "`task.num_points` must be at least 1"),
+        (dict(head_width=1), "`task.head_width` must be at least 2"),
         (dict(num_queries=2, max_objects=3), "at most `task.num_queries`"),
     ):
         with pytest.raises(ValueError, match=message):

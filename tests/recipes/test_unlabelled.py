@@ -255,6 +255,7 @@ def test_pixels_have_no_accuracy_and_micro_batches_work(tmp_path):
         (dict(batch_size=0), "`data.batch_size` must be at least 1"),
         ({"probe.every": 0}, "`probe.every` must be at least 1"),
         (dict(label_smoothing=0.1), "`optim.label_smoothing` has no effect"),
+        ({"mae.mask_ratio": 0.5}, "`mae` has no effect on objective='masked_"),
     ],
 )
 def test_wrong_fields_are_refused_before_the_workdir_is_written(
