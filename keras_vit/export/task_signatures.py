@@ -1,5 +1,6 @@
 """The functions that a SavedModel of a model with a head serves."""
 
+import warnings
 from typing import Any
 
 import keras
@@ -80,6 +81,13 @@ def plan(
         for name, x in model.output.items()
     }
     model.interpret(zeros, **interpret)
+    if model.options.get("view") == "windows":
+        warnings.warn(
+            "The SavedModel stretches images, which `find_in` cuts into "
+            "windows: it finds other classes for pixels of images that are "
+            "not square.",
+            stacklevel=4,
+        )
     return dict(top_k=top_k, interpret=interpret)
 
 

@@ -34,10 +34,10 @@ NAMES = ("ant", "bee", "cat")
 SIZES = [(41, 11), (20, 30)]
 
 
-def make(head, num_layers=1, **options):
+def make(head, num_layers=1, size=(16, 24), **options):
     backbone = keras_vit.ViT(
         patch_size=4, hidden_size=16, num_layers=num_layers, num_heads=2,
-        mlp_dim=16, input_shape=(16, 24, 3), include_top=False,
+        mlp_dim=16, input_shape=(*size, 3), include_top=False,
     )  # fmt: skip
     return realistic.fill(getattr(keras_vit.heads, head)(backbone, **options))
 
@@ -274,6 +274,10 @@ def test_options_that_an_answer_cannot_have_are_refused():
     model = make("eomt", classes=3, num_queries=4, num_blocks=1)
     plan = task_signatures.plan(model, None, None, dict(kind="panoptic"))
     assert plan["interpret"] == dict(kind="panoptic")
+    own = dict(size=(16, 16), kind="semantic", view="windows")
+    model = make("eomt", classes=3, num_queries=4, num_blocks=1, **own)
+    with pytest.warns(UserWarning, match="stretches images"):
+        task_signatures.plan(model, None, None, {})
     for options in (dict(most=5), dict(class_scores=True), dict(padded=True)):
         with pytest.raises(ValueError, match="`interpret` must have options"):
             task_signatures.plan(model, None, None, options)
