@@ -23,7 +23,6 @@ from recipes import (
     experiment,
     fields,
     inputs,
-    scored,
     trained_on,
     training_step,
 )
