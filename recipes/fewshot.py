@@ -327,14 +327,25 @@ def callback(
         train = data.keep_shots(train, 2 * max(shots), seed)
     return kind(
         pathlib.Path(source.dataset).name,
-        batches(at_most(train, MAX_TRAIN_IMAGES)),
-        batches(at_most(test, MAX_TEST_IMAGES)),
+        _NamingBroken(at_most(train, MAX_TRAIN_IMAGES), batches),
+        _NamingBroken(at_most(test, MAX_TEST_IMAGES), batches),
         num_classes=len(train.class_names),
         measured=extractor,
         every=every,
         seed=seed,
         **own,
     )
+
+
+class _NamingBroken:
+    """The batches of a source, whose broken files are named."""
+
+    def __init__(self, source, batches):
+        self.source, self.batches = source, batches(source)
+
+    def __iter__(self):
+        with inputs.naming_broken_files(self.source):
+            yield from self.batches
 
 
 def at_most(source: data.Source, count: int) -> data.Source:
