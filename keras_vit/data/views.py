@@ -11,6 +11,7 @@ from keras_vit.data.sources import Source
 
 Crop = Literal["inception", "pad", "resize", "none"]
 CROPS = typing.get_args(Crop)
+MAX_RESIZE = 8192  # a square of this side takes 805 MB
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -216,11 +217,11 @@ class Views:
 
 
 def check_resize(resize: int, least: int) -> None:
-    """Raise ValueError if the shorter side is smaller than the crop from it."""
-    if resize < least:
+    """Raise ValueError if the shorter side is less than the crop, or huge."""
+    if not least <= resize <= MAX_RESIZE:
         raise ValueError(
             f"`resize` must be at least the {least} pixels that are cropped "
-            f"from it. Received: resize={resize}"
+            f"from it, and at most {MAX_RESIZE}. Received: resize={resize}"
         )
 
 

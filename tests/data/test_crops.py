@@ -106,8 +106,8 @@ def test_hyper_rule_of_bit(image_shape, expected):
     assert data.bit_hyper_rule(image_shape) == expected
 
 
-@pytest.mark.parametrize("resize", [0, 5, -8, 7.5])
-def test_resize_is_at_least_the_crop(resize):
+@pytest.mark.parametrize("resize", [0, 5, -8, 7.5, 100_000])
+def test_resize_is_at_least_the_crop_and_not_huge(resize):
     arguments = dict(batch_size=1, image_size=(6, 8))
     source = sources.of_arrays(ramp(8, 8)[None])
     with pytest.raises(ValueError, match=f"`resize`.*resize={resize}"):
