@@ -349,7 +349,9 @@ def _start(job, images):
         _check_same(before, asked, job.output)
     elif os.path.isfile(job.output) or not job.output:
         raise ValueError(f"OUTPUT must be a folder. Received: {job.output!r}")
-    elif any(True for _ in predict.files_below(job.output, EXTENSIONS)):
+    elif os.path.isdir(job.output) and any(
+        True for _ in predict.files_below(job.output, EXTENSIONS)
+    ):
         raise ValueError(
             "OUTPUT must be a folder without images, the last of the names. "
             f"Received: {job.output!r}"

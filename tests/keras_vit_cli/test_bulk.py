@@ -81,7 +81,9 @@ def test_a_job_that_is_stopped_goes_on_and_answers_for_each_image_once(
     assert tuple(counts) == (COUNT, 8, 3)
     assert summary["failed"] == len(summary["failures"]) == FAILED
     assert not list(output.glob("*.part"))
-    assert "200 images in 8 shards, of which 3" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "200 images in 8 shards, of which 3" in printed.out
+    assert "Left out" not in printed.err
     # The answers are those of `predict`.
     predict = ["predict", str(model), str(folder), "--format=jsonl"]
     assert keras_vit_cli.main(predict) == 1
