@@ -197,6 +197,8 @@ def _floats(logs):
 
 
 def _text(metrics):
+    # The loss is the first during an epoch, but not in the logs of its end.
+    metrics = {"loss": None} | metrics if "loss" in metrics else metrics
     return ", ".join(
         f"{name} {value:.4f}" if abs(value) >= 0.01 else f"{name} {value:.2e}"
         for name, value in metrics.items()
