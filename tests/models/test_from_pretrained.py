@@ -108,6 +108,24 @@ def test_a_file_states_the_loss_of_its_scores(name, loss, tmp_path):
     for changes in (dict(classes=2), dict(include_top=False)):
         assert not keras_vit.from_pretrained(path, **changes).compiled
 
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("VideoMAE", {}),
+        ("SigLIP", dict(pooling="map")),
+        ("EVA02", dict(pooling="map")),
+        ("DINOv2", dict(pooling="map")),
+    ],
+)
+def test_gates_that_no_library_has_are_read(name, changes, tmp_path):
+    sizes = catalogue.TINY_OF[name] | changes | dict(activation="swiglu")
+    model = realistic.fill(getattr(keras_vit, name)(**sizes))
+    model.save(tmp_path / "a.keras")
+    again = keras_vit.from_pretrained(tmp_path / "a.keras")
+    for one, other in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 
 @pytest.mark.parametrize("name", ["mixer", "dinov2"])
 def test_a_grid_of_positions_that_has_no_use_is_refused(name, tmp_path):

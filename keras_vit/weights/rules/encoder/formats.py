@@ -211,8 +211,15 @@ def keras_files(like: table.Format, *paths: str) -> table.Format:
             that of files that specify none.
         *paths: Patterns of numbered names that only this family has.
     """
+
+    def rules(metadata):
+        found = like.rules(metadata)
+        there = {rule.path for rule in found}
+        return found + [x for x in rows.gates(metadata) if x.path not in there]
+
     return keras_format.derive(
-        like, requires=("embedding/0", "encoder_norm/0", *paths)
+        dataclasses.replace(like, rules=rules),
+        requires=("embedding/0", "encoder_norm/0", *paths),
     )
 
 

@@ -106,6 +106,7 @@ def _absent(has):
         f"{_ATTENTION}frequencies": has["rotary"] == "mixed",
         f"{MLP}norm/": has["mlp_norm"],
         f"{MLP}Gate/": has["activation"] == "swiglu",
+        f"{_POOL}MlpBlock_0/Gate/": has["activation"] == "swiglu",
         _POOL: has["pooling"] == "map",
         "head/distillation/": has["pooling"] == "distilled",
         "resnet/": has.get("resnet_depths") is not None,
@@ -155,6 +156,18 @@ def rules(
         [*rows, *more],
         num_layers=has["num_layers"],
         units=has.get("resnet_depths"),
+        absent=_absent(has),
+    )
+
+
+def gates(metadata: dict) -> list[table.Rule]:
+    """Return a rule for each variable of gates, for which few libraries have
+    a place; the names there are none."""
+    has = dict(pooling="token") | DEFAULTS | metadata
+    layers = {f"{MLP}Gate": "gate", f"{_POOL}MlpBlock_0/Gate": "pool_gate"}
+    return table.expand(
+        table.layer_rows(layers, table.TORCH_DENSE),
+        num_layers=has["num_layers"],
         absent=_absent(has),
     )
 
