@@ -162,6 +162,9 @@ class GroupNorm(keras.layers.GroupNormalization):
     Input shape: `[B, ..., C]`
     Output shape: `[B, ..., C]`
 
+    Raises:
+        ValueError: If C is no multiple of `groups`.
+
     Reference:
         Wu & He 2018 (1803.08494).
     """
@@ -169,6 +172,15 @@ class GroupNorm(keras.layers.GroupNormalization):
     @checked
     def __init__(self, groups: Count = 32, epsilon: Epsilon = 1e-3, **kwargs):
         super().__init__(groups=groups, epsilon=epsilon, **kwargs)
+
+    def build(self, input_shape):
+        if input_shape[-1] % self.groups:
+            raise ValueError(
+                f"GroupNorm `{self.name}` splits channels into `groups` equal "
+                f"parts. Received: groups={self.groups}, {input_shape[-1]} "
+                "channels; in a ResNet, `width_factor` gives their number"
+            )
+        super().build(input_shape)
 
     def call(self, inputs):
         return group_norm(self, inputs, super().call)

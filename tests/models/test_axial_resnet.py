@@ -89,5 +89,7 @@ def test_arguments_are_checked():
         )
     with pytest.raises(ValueError, match="multiple of 2 x num_heads"):
         catalogue.make_model("axial resnet", num_heads=5)
+    with pytest.raises(ValueError, match="groups=32, 16 channels"):
+        catalogue.make_model("axial resnet", normalization="group_norm")
     with pytest.raises(ValueError, match="`normalization` must be one of"):
         catalogue.make_model("axial resnet", normalization="layer_norm")
