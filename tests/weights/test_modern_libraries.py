@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit._arguments import as_pair
+from keras_vit.weights import rules
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -18,6 +20,45 @@ SMALL = dict(
     image_size=8,
     patch_size=4,
 )
+
+# Family -> kinds of files, where not only the config shows them.
+KINDS = dict(
+    vit=("vit", "vit_mae", "vit_msn"),
+    deit=("deit",),
+    beit=("beit",),
+    clip=("clip_vision_model",),
+    dinov2=("dinov2", "dinov2_with_registers"),
+    dinov3=("dinov3_vit",),
+    siglip=("siglip_vision_model",),
+)
+# Metadata -> field of a config.
+FIELDS = dict(
+    layer_norm_epsilon="layer_norm_eps",
+    num_heads="num_attention_heads",
+    decoder_num_heads="decoder_num_attention_heads",
+    **{x: x for x in ("image_size", "patch_size", "hidden_size", "mask_ratio")},
+    **{x: x for x in ("num_frames", "tubelet_size", "max_depth")},
+)
+
+
+def test_what_a_config_omits_is_the_librarys_default(transformers):
+    """Files are published without the values that their class has anyway."""
+    kinds = []
+    for name, module in rules.FAMILIES.items():
+        for kind in getattr(module, "MODEL_TYPES", KINDS.get(name, ())):
+            form = module.FORMATS["huggingface"]
+            found = form.read_config(dict(model_type=kind))
+            whole = transformers.AutoConfig.for_model(kind)
+            for part in ("vision_config", "backbone_config"):
+                own = getattr(whole, part, None) or whole
+                for ours, field in FIELDS.items():
+                    expected = getattr(own, field, None)
+                    if None not in (found.get(ours), expected):
+                        if ours in ("image_size", "patch_size"):
+                            expected = as_pair(expected)
+                        assert found[ours] == expected, (kind, ours)
+            kinds.append(kind)
+    assert {*sum(KINDS.values(), ())} < {*kinds}
 
 
 def test_a_masked_autoencoder_is_read_without_its_decoder(

@@ -82,9 +82,8 @@ _CLASSES = dict(owlvit="OwlViT", owlv2="Owlv2")
 
 def make(kind: str) -> dict[str, table.Format]:
     """Return the formats of a kind, "owlvit" or "owlv2"."""
-    defaults = transformers.defaults(
-        1e-5, "quick_gelu", image_size=768, patch_size=32
-    )
+    # Arrays show the size of patches, which is another for each kind.
+    defaults = transformers.defaults(1e-5, "quick_gelu", image_size=768)
 
     def config_of(metadata):
         unused = metadata.get("unused_weights") or {}
