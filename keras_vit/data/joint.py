@@ -106,7 +106,7 @@ def _drawn(before, size, seed, scales, keep_ratio):
     place = tf.random.stateless_uniform([2], fold(seed, 1))
     room = tf.maximum(scaled - size, 0)
     start = tf.cast(place * tf.cast(room + 1, "float32"), size.dtype)
-    return scaled, tf.minimum(start, room)
+    return scaled, start
 
 
 def _areas(example, found, before, size):
@@ -181,5 +181,5 @@ def jitter_colours(
     image = tf.clip_by_value(image, 0.0, 255.0)
     if image.shape[-1] == 3 and hue:
         turn = tf.random.stateless_uniform([], fold(seed, 13), -hue, hue)
-        image = tf.image.adjust_hue(image / 255.0, turn) * 255.0
+        image = tf.image.adjust_hue(image, turn)
     return image

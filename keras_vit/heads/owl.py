@@ -60,10 +60,9 @@ def owl(
             f"{tokens.num_prefix_tokens(inner)}"
         )
     x = task_model.mark(inner, tokens.normed(inner, blocks[-1].output))
-    epsilon = getattr(inner.architecture, "layer_norm_epsilon", 1e-5)
-    x = keras.layers.LayerNormalization(epsilon=epsilon, name="merged_norm")(
-        x[:, 1:] * x[:, :1]
-    )
+    x = keras.layers.LayerNormalization(
+        epsilon=inner.architecture.layer_norm_epsilon, name="merged_norm"
+    )(x[:, 1:] * x[:, :1])
     wide = wide_policy()
 
     def dense(units, layer_name):

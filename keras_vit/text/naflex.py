@@ -221,10 +221,11 @@ class NaFlexModel(graph.Model):
         embedding = self.get_layer("embedding")
         (height, width), channels = embedding.patch_size, embedding.channels
         image = np.asarray(image, "float32")
-        if image.ndim != 3 or image.shape[-1] != channels:
+        right = image.ndim == 3 and image.shape[-1] == channels
+        if not right or not image.size:
             raise ValueError(
-                f"`images` must be of shape [H, W, {channels}] each. Received: "
-                f"shape {image.shape}"
+                f"`images` must be of shape [H, W, {channels}] each, and have "
+                f"pixels. Received: shape {image.shape}"
             )
         size = size_of(image.shape[:2], (height, width), self.max_patches)
         # As Pillow, by columns and then by rows, of whole numbers.
@@ -265,7 +266,7 @@ def size_of(
 
     def grid(scale):
         pairs = zip(size, patch_size, strict=True)
-        return [max(1, math.ceil(n * scale / p)) for n, p in pairs]
+        return [math.ceil(n * scale / p) for n, p in pairs]
 
     low, high = 1e-6, 100.0
     while high - low >= 1e-5:

@@ -101,7 +101,9 @@ def test_batches_have_clips_and_boxes_that_move_together(tmp_path):
 
 
 def test_frames_of_a_clip_get_the_colours_of_an_image():
-    image = np.random.default_rng(0).integers(0, 255, (8, 8, 3), "uint8")
+    # Greys with as much red: of one hue.
+    greys = np.random.default_rng(0).integers(90, 110, (8, 8, 1))
+    image = (greys + [40, 0, 0]).astype("uint8")
 
     def frames(count):
         example = dict(
@@ -119,11 +121,17 @@ def test_frames_of_a_clip_get_the_colours_of_an_image():
             num_frames=count,
         )
         options = dict(batch_size=1, image_size=(8, 8), max_objects=1)
-        batches = data.task_batches(source, **options, colours=0.8)
-        return next(batches.as_numpy_iterator())["images"]["videos"][0]
+        batches = data.task_batches(source, **options, colours=0.4).take(8)
+        found = [x["images"]["videos"][0] for x in batches.as_numpy_iterator()]
+        return np.stack(found)
 
-    for frame in frames(2):
-        np.testing.assert_allclose(frame, frames(1)[0], atol=1e-2)
+    found = frames(1)
+    np.testing.assert_allclose(
+        frames(2), np.repeat(found, 2, axis=1), atol=1e-2
+    )
+    low, middle, high = np.moveaxis(np.sort(found), -1, 0)
+    turns = (middle - low) / (high - low) / 6
+    assert 0.03 < turns.max() <= 0.04 + 1e-5  # a tenth of the strength
 
 
 def test_without_detected_persons_the_true_boxes_are_taken(tmp_path):

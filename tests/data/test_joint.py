@@ -56,13 +56,32 @@ def test_a_view_depends_on_the_seed_alone():
 
 
 def test_an_image_is_stretched_as_for_evaluation():
-    image = tf.image.resize(example()["images"], (48, 30))
+    # 29 (30 / 29) is less than 30 in float32.
+    given = dict(images=example()["images"][:29])
+    image = tf.image.resize(given["images"], (30, 48))
     for seed in range(4):
         found = data.jitter_scale(
-            *(example(), (48, 30), (seed, 0), (1.0, 1.0), False),
+            *(given, (30, 48), (seed, 0), (1.0, 1.0), False),
             keep_ratio=False,
         )
         np.testing.assert_array_equal(found["images"], image)
+
+
+def test_a_crop_begins_anywhere_and_has_a_pixel():
+    pixels = np.arange(3.0, dtype="float32")[:, None, None]
+    given = dict(images=tf.constant(pixels + np.zeros((3, 3, 1), "float32")))
+    firsts = {
+        float(
+            data.jitter_scale(given, (2, 2), (seed, 0), (1.5, 1.5))["images"][
+                0, 0, 0
+            ]
+        )
+        for seed in range(8)
+    }
+    assert firsts == {0.0, 1.0}
+    given = dict(images=tf.ones((1, 40, 1)))
+    found = data.jitter_scale(given, (8, 8), (0, 0), (0.5, 0.5), fill=0)
+    assert float(tf.reduce_sum(found["images"])) == 4
 
 
 def test_an_image_that_fits_is_padded_below():
@@ -96,6 +115,8 @@ def test_colours_change_by_at_most_the_strength():
         # The mean changes with brightness, the difference with both.
         assert 0.8 <= (dark + bright) / 150 <= 1.2
         assert 0.64 <= (bright - dark) / 50 <= 1.44
+        white = joint.jitter_colours(grey * 2.5, (seed, 0), 0.2).numpy()
+        assert white.max() <= 255
     colour = tf.constant(np.array([[[50.0, 100, 150]]], "float32"))
     changed = joint.jitter_colours(colour, (0, 0), 1e-6, saturation=0.5)
     grey, other = map(tf.image.rgb_to_grayscale, (colour, changed))

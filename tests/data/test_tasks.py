@@ -465,12 +465,14 @@ def test_hues_turn_and_brightness_stays():
     red = np.full((2, 2, 3), (255, 0, 0), "float32")
     seen = {
         tuple(joint.jitter_colours(red, (0, i), 1e-6, hue=0.1).numpy()[0, 0])
-        for i in range(4)
+        for i in range(16)
     }
-    assert len(seen) == 4
     for colour in seen:
         np.testing.assert_allclose(max(colour), 255, atol=1e-2)
-        assert min(colour) < 1e-2 and sorted(colour)[1] <= 0.6 * 255
+        assert min(colour) < 1e-2
+    assert {green > blue for _, green, blue in seen} == {True, False}
+    turns = [sorted(colour)[1] / 255 / 6 for colour in seen]
+    assert 0.08 < max(turns) <= 0.1 and min(turns) < 0.05
 
 
 def test_a_line_without_a_class_is_refused(tmp_path):

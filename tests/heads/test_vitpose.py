@@ -57,10 +57,11 @@ def test_keypoints_are_those_of_the_librarys_processor(transformers):
     height, width = 64, 48
     y, x = np.indices((height, width))[..., None]
     places = rng.uniform(0, 1, (2, 6)) * [[width], [height]]
-    # Some lie at the border; the last is nowhere.
+    # Some lie at the border; one is faint, and the last is nowhere.
     heat = np.exp(-((x - places[0]) ** 2 + (y - places[1]) ** 2) / 8)
-    heat += rng.normal(size=heat.shape) * 0.01
-    heat[..., 5] = -1
+    heat[..., 4] *= 0.0014
+    heat[..., :4] += rng.normal(size=(height, width, 4)) * 0.01
+    heat[..., 5] = 0
     heat = heat.astype("float32")[None]
     model = keras_vit.heads.vitpose(backbone(), class_names=tuple("abcdef"))
     size = (320, 240)
@@ -85,6 +86,7 @@ def test_keypoints_are_those_of_the_librarys_processor(transformers):
     )
     (found,) = model.interpret(dict(heatmaps=heat), [size], threshold=None)
     assert found["keypoints"].shape == (6, 2)
+    assert np.isfinite(found["keypoints"]).all()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 import realistic
 
 import keras_vit
+from keras_vit.heads.yolos import AnchoredTokens
 from tests.heads.backbones import IMAGES, backbone
 
 pytestmark = pytest.mark.backend("torch")
@@ -45,6 +46,32 @@ def test_every_weight_learns():
     model.fit(IMAGES, targets, verbose=0)
     for old, new in zip(before, model.trainable_weights, strict=True):
         assert not np.array_equal(old, keras.ops.convert_to_numpy(new)), new
+
+
+@pytest.mark.parametrize(
+    ("count", "columns", "expected"),
+    [
+        # Two by two tokens; patches fall off over half of the image.
+        (4, 4, [[3 / 7, 3 / 7, 1 / 7, 0], [0, 1 / 7, 3 / 7, 3 / 7]] * 2),
+        # More tokens than patches, which fall off over their own width.
+        (9, 2, [[1, 0], [0.5, 0.5], [0, 1]] * 3),
+    ],
+)
+def test_anchored_tokens_begin_as_the_patches_around_them(
+    count, columns, expected
+):
+    rows = 2 if count == 4 else 1
+    layer = AnchoredTokens(count, (rows, columns))
+    patches = np.eye(rows * columns)
+    x = np.concatenate([np.zeros((count, rows * columns)), patches])[None]
+    found = keras.ops.convert_to_numpy(layer(x.astype("float32")))[0]
+    np.testing.assert_array_equal(found[count:], patches)
+    found = found[:count].reshape(count, rows, columns)
+    row = np.arange(count) * rows // count
+    np.testing.assert_allclose(
+        found[np.arange(count), row], expected, atol=1e-6
+    )
+    np.testing.assert_allclose(found.sum((1, 2)), 1, rtol=1e-6)
 
 
 def test_mixed_precision_gives_scores_in_float32():

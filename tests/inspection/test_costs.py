@@ -93,14 +93,21 @@ class Products(keras.layers.Layer):
             padding="same",
             data_format="channels_last",
         )  # 6 x 16 x 3 and 6 x 16 x 4
-        return ops.sum(pairs) + ops.sum(table) + ops.sum(x)
+        larger = ops.conv_transpose(
+            x,  # [B, 1, 6, 4]
+            ops.ones((1, 2, 3, 4)),
+            strides=(1, 2),
+            data_format="channels_last",
+        )  # 6 x 4 x 2 x 3
+        parts = (pairs, table, x, larger)
+        return sum(ops.sum(part) for part in parts)
 
 
 def test_products_of_other_operations_are_counted():
     inputs = keras.Input(batch_shape=(1, 6, 8))
     found = keras_vit.cost(keras.Model(inputs, Products()(inputs)))
-    assert found.macs == 288 + 240 + 288 + 384
-    assert found.activations == 36 + 30 + 96 + 24
+    assert found.macs == 288 + 240 + 288 + 384 + 144
+    assert found.activations == 36 + 30 + 96 + 24 + 36
 
 
 def test_products_between_the_layers_of_a_graph_are_counted():

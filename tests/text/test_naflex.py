@@ -6,6 +6,7 @@ import pytest
 import realistic
 
 import keras_vit
+from keras_vit.text import naflex
 from keras_vit_cli import words
 from tests.text.test_two_towers import GOLDENS, near, numpy
 
@@ -36,8 +37,12 @@ def test_images_of_any_shape_become_the_librarys_patches(tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     near(again.encode_images(PATCHES), DATA["out/image_embeds"])
-    with pytest.raises(ValueError, match=r"shape \[H, W, 3\]"):
-        model.encode_images([np.zeros((4, 4))])
+    # Where the last digits of the search decide, and where it ends.
+    assert naflex.size_of((2992, 2161), (16, 16), 256) == (18 * 16, 14 * 16)
+    assert naflex.size_of((1, 1), (16, 16), 256) == (7 * 16, 7 * 16)
+    for shape in ((4, 4), (4, 0, 3)):
+        with pytest.raises(ValueError, match=r"shape \[H, W, 3\]"):
+            model.encode_images([np.zeros(shape)])
     with pytest.raises(ValueError, match="input_shape="):
         keras_vit.zero_shot(model, ["a"])
 

@@ -66,6 +66,12 @@ def test_queries_of_words_and_examples(opened, tmp_path):
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     best = data["out/objectness_logits"].argmax(axis=1)
     near(queries, data["out/class_embeds"][np.arange(2), best])
+    # Objectness learns from features that it does not change.
+    outputs = opened.image_tower(keras.ops.convert_to_tensor(images))
+    outputs["objectness_logits"].sum().backward()
+    weights = opened.image_tower.trainable_weights
+    learn = {w.path for w in weights if w.value.grad is not None}
+    assert learn == {w.path for w in weights if "objectness" in w.path}
 
 
 @pytest.mark.backend("torch")

@@ -97,11 +97,14 @@ def test_the_losses_are_the_papers():
     found = numpy(of.sinkhorn(flat, 0.05, counted))
     np.testing.assert_allclose(found[:9], sinkhorn(flat[:9], 0.05), atol=2e-6)
     assert not found[9:].any()
-    features = rng.normal(size=(b, 7)).astype("float32")
-    features[5] = features[0] + 0.1  # would be the nearest
     weights = np.array([1.2] * 5 + [0.0], "float32")
-    found = of.koleo_loss(features, weights)
-    np.testing.assert_allclose(numpy(found), koleo(features[:5]), rtol=1e-5)
+    # At random, and with negative cosines alone.
+    for scale, mean in ((1.0, 0.0), (0.01, np.eye(5, 7) - 0.2)):
+        features = scale * rng.normal(size=(b, 7)).astype("float32")
+        features[:5] += mean
+        features[5] = features[0] + 0.1  # would be the nearest
+        found = of.koleo_loss(features, weights)
+        np.testing.assert_allclose(numpy(found), koleo(features[:5]), rtol=1e-5)
 
 
 def test_a_head_gives_cosines_with_prototypes():

@@ -12,6 +12,7 @@ from keras import ops
 import keras_vit
 from keras_vit.inspection import costs
 from keras_vit.weights import checkpoint, rules
+from keras_vit.weights.rules.mvit import slowfast
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -282,6 +283,19 @@ def test_configs_that_cannot_be_right_are_refused(section, words, write):
         config[key] = config[key] | value if both else value
     with pytest.raises(ValueError, match=words):
         keras_vit.from_pretrained(write("authors_video", **config))
+
+
+def test_strides_of_keys_are_divided_by_those_of_queries():
+    config = dict(
+        DEPTH=4,
+        POOL_Q_STRIDE=[[1, 1, 2, 2], [2, 1, 2, 4], [3, 2, 2, 2]],
+        POOL_KV_STRIDE_ADAPTIVE=[1, 4, 6],
+    )
+    settings = slowfast.read(dict(MVIT=config))["settings"]
+    found = [block["key_value_stride"] for block in settings]
+    assert found == [(1, 4, 6), (1, 2, 3), (1, 1, 1), (1, 1, 1)]
+    config["POOL_Q_STRIDE"] = []
+    assert slowfast.read(dict(MVIT=config))["pooling_mode"] == "conv"
 
 
 def test_an_mvit_v2_is_refused(tmp_path):
