@@ -122,6 +122,9 @@ def test_depth_errors_and_the_fit_of_relative_depth():
     relative = evaluation.DepthErrors(relative=True, max_depth=3.0)
     relative.update(0, target, 5 * inverse - 2)
     assert relative.result()["AbsRel"] == pytest.approx((1 / 4) / 3)
+    relative = evaluation.DepthErrors(relative=True)
+    relative.update(0, np.array([[1.0, 100.0]]), np.array([[1.0, 0.01]]))
+    assert relative.result()["AbsRel"] == pytest.approx(0.2 / 2)  # 80 m
 
 
 def test_scores_refuse_other_sizes_and_no_example():

@@ -236,6 +236,9 @@ def test_segments_are_those_of_the_library(segmenter, transformers):
     )
     options = dict(threshold=0.5, overlap_threshold=0.6, stuff_classes=[1, 2])
     panoptic = segmenter.interpret(outputs, sizes, padded=True, **options)
+    options = dict(threshold=0.5, overlap_threshold=0.95)
+    panoptic += segmenter.interpret(outputs, sizes, padded=True, **options)
+    panoptic += segmenter.interpret(outputs, sizes, padded=True)
     expected = processor.post_process_panoptic_segmentation(
         theirs_outputs,
         sizes,
@@ -243,6 +246,10 @@ def test_segments_are_those_of_the_library(segmenter, transformers):
         overlap_mask_area_threshold=0.6,
         stuff_classes=[1, 2],
     )
+    for limits in (dict(threshold=0.5, overlap_mask_area_threshold=0.95), {}):
+        expected += processor.post_process_panoptic_segmentation(
+            theirs_outputs, sizes, **limits
+        )
     instances = segmenter.interpret(
         outputs, sizes, kind="instance", threshold=0.5, padded=True
     )
@@ -269,7 +276,9 @@ def test_segments_are_those_of_the_library(segmenter, transformers):
     queries, labels = np.divmod(np.argsort(-scores, axis=None)[:7], 4)
     options = dict(kind="instance", threshold=0.0, padded=True)
     best = segmenter.interpret(outputs, sizes, most=7, **options)[0]
-    each = segmenter.interpret(outputs, sizes, **options)[0]
+    each, other = segmenter.interpret(outputs, sizes, **options)
+    # Some of the other image lie in its padding, without a pixel.
+    assert len(each["masks"]) == 6 and other["masks"].any((1, 2)).all()
     assert best["labels"].tolist() == labels.tolist()
     np.testing.assert_array_equal(best["masks"], each["masks"][queries])
     semantic = segmenter.interpret(outputs, sizes, kind="semantic")

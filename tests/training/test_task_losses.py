@@ -53,9 +53,9 @@ def test_the_compiled_matching_is_the_optimum(solve):
 def test_matching_refuses_more_targets_and_survives_nan():
     with pytest.raises(ValueError, match="3 targets for 2 predictions"):
         training.linear_assignment(np.zeros((1, 3, 2)), np.ones((1, 3)))
-    cost = np.array([[[np.nan, 1.0], [np.inf, 0.0]]], "float32")
+    cost = np.array([[[np.nan, 1.0, 2.0], [np.inf, 0.0, np.nan]]], "float32")
     found = training.linear_assignment(cost, np.ones((1, 2), bool))
-    assert sorted(numpy_of(found)[0]) == [0, 1]
+    assert numpy_of(found).tolist() == [[2, 1]]
 
 
 def detection_case():
@@ -160,7 +160,7 @@ def test_segmentation_equals_the_loss_of_transformers(
 ):
     torch = pytest.importorskip("torch")
     eomt = pytest.importorskip("transformers.models.eomt")
-    from transformers.models.eomt.modeling_eomt import EomtLoss
+    from transformers.models.eomt import modeling_eomt as theirs
 
     points = np.random.default_rng(3).random((120, 2)).astype("float32")
     monkeypatch.setattr(
@@ -178,7 +178,9 @@ def test_segmentation_equals_the_loss_of_transformers(
     found, gradients = with_gradients(loss, targets, outputs)
     config = eomt.EomtConfig(num_labels=3, train_num_points=40)
     config.num_labels = 3
-    criterion = EomtLoss(
+    usual = eomt.EomtConfig().train_num_points
+    assert training.SetSegmentationLoss().num_points == usual
+    criterion = theirs.EomtLoss(
         config, {"loss_cross_entropy": 2, "loss_mask": 5, "loss_dice": 5}
     )
 
@@ -201,6 +203,28 @@ def test_segmentation_equals_the_loss_of_transformers(
     assert found == pytest.approx(expected, rel=1e-6)
     for name, gradient in wanted.items():
         np.testing.assert_allclose(gradients[name], gradient, atol=1e-6)
+    # The costs too, of which the loss only shows what they choose.
+    tensors = [
+        torch.tensor(x, dtype=torch.float32)
+        for x in (
+            targets["masks"],
+            outputs["class_queries_logits"],
+            outputs["masks_queries_logits"].transpose(0, 3, 1, 2),
+        )
+    ]
+    cost = loss.cost(torch.tensor(targets["labels"]), *tensors)[1]
+    true, logits, masks = (x[1] for x in tensors)
+    at = torch.tensor(points[None, :40])
+    true, masks = (
+        theirs.sample_point(x[:, None], at.repeat(len(x), 1, 1))[:, 0]
+        for x in (true, masks)
+    )
+    wanted = (
+        5 * theirs.pair_wise_sigmoid_cross_entropy_loss(masks, true)
+        + 5 * theirs.pair_wise_dice_loss(masks, true)
+        - 2 * logits.softmax(-1)[:, targets["labels"][1]]
+    )
+    np.testing.assert_allclose(cost, wanted.T, rtol=1e-5)
 
 
 def test_losses_train_a_model_whose_checkpoint_has_the_random_state():
@@ -247,13 +271,13 @@ def test_patches_in_the_middle_of_a_box_have_its_class():
     targets["boxes"][2, 0] = 0.2, 0.9, 0.1, 0.1  # between the patches' centres
     logits = np.random.default_rng(2).normal(size=(3, 2, 4, 4))
     outputs["patch_logits"] = logits.astype("float32")
-    terms = training.SetDetectionLoss(patch_weight=3).terms(targets, outputs)
+    terms = training.SetDetectionLoss().terms(targets, outputs)
     classes = np.full((3, 2, 4), 3)
     classes[0] = [[3, 0, 0, 3], [3, 2, 2, 3]]
     weights = np.where(classes < 3, 1, 0.2)
     log = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     losses = -np.take_along_axis(log, classes[..., None], -1)[..., 0]
-    expected = 3 * (weights * losses).sum() / weights.sum()
+    expected = 2 * (weights * losses).sum() / weights.sum()
     np.testing.assert_allclose(numpy_of(terms["patches"]), expected, rtol=1e-5)
 
 
@@ -330,7 +354,7 @@ def test_ignored_pixels_have_no_loss():
 def depth_case():
     rng = np.random.default_rng(0)
     depth = rng.uniform(1, 5, (2, 9, 7)).astype("float32")
-    depth[0, 2:4] = 0
+    depth[0, 2:4], depth[0, 4, 0] = 0, 0  # which leaves an even number
     depth[1, 5, 4:6] = np.nan, np.inf
     predicted = rng.uniform(1, 5, (2, 9, 7)).astype("float32")
     predicted[0, 0, 0] = 0  # as a ReLU gives
