@@ -17,6 +17,9 @@ COUNT, SIDE, WIDTH = 7, 8, 12
 def make_vit(**changes):
     sizes = dict(hidden_size=WIDTH, num_layers=2, num_heads=2)
     images = dict(input_shape=(SIDE, SIDE, 3), classes=3)
+    if "num_registers" in changes:
+        sizes |= dict(patch_size=4, mlp_dim=8)
+        return keras_vit.DINOv2(**sizes | images | changes)
     return small_vit(**sizes | images | changes)
 
 
@@ -81,6 +84,17 @@ def test_both_tokens_of_deit_are_read(source):
             {"pooling": "gap_norm", "class_token": True},
             "encoderblock_0",
             lambda x: x[:, 1:].mean(axis=1),
+        ),
+        ({"num_registers": 3}, "encoderblock_0", lambda x: x[:, 0]),
+        (
+            {
+                "num_registers": 3,
+                "class_token": False,
+                "pooling": "gap",
+                "position_prefix": 0,
+            },
+            "encoderblock_0",
+            lambda x: x[:, 3:].mean(axis=1),
         ),
     ],
 )

@@ -110,9 +110,8 @@ def test_a_class_that_is_only_measured_is_refused():
 @pytest.mark.parametrize("k", [1, 7])
 def test_neighbours_vote_as_the_formula_says(k, temperature):
     train, (features, _) = clusters(50, 1, spread=4), clusters(30, 2, spread=4)
-    found = evaluation.nearest_neighbours(
-        train, features, k=k, temperature=temperature
-    )
+    options = {} if temperature else dict(temperature=None)
+    found = evaluation.nearest_neighbours(train, features, k=k, **options)
     a, b = (x.astype("float64") for x in (features, train[0]))
     a /= np.linalg.norm(a, axis=1, keepdims=True)
     b /= np.linalg.norm(b, axis=1, keepdims=True)

@@ -74,9 +74,12 @@ def test_any_backbone_gives_depth_and_classes(constructor):
     shape = depth.output["predicted_depth"].shape
     assert shape == (None, *inner.image_shape[:2])
     assert depth.task == "depth"
+    # Above 0, where the activation has a gradient.
+    assert float(depth.get_layer("depth_2").bias[0]) == 1
     model = keras_vit.heads.dpt(inner, classes=3, **NECK)
     assert model.output["logits"].shape == (None, *size, 3)
     assert model.task == "segmentation"
+    assert model.get_layer("segmentation_dropout").rate == 0.1
 
 
 @pytest.mark.parametrize("registers", [0, 2])

@@ -223,6 +223,16 @@ def test_texts_are_padded_and_cut_off(kind, tmp_path):
         ids = tokenizer(["a cat", "red car " * 20])
     assert ids[1, -1] == tokenizer.end_token
     np.testing.assert_array_equal(ids[0], once[0])
+    length = once[0].tolist().index(tokenizer.end_token) + 1
+    just = Tokenizer.from_directory(tmp_path, length)(["a cat"])
+    np.testing.assert_array_equal(just, once[:, :length])
+    with pytest.warns(UserWarning, match="1 of 1 texts have more than"):
+        Tokenizer.from_directory(tmp_path, length - 1)(["a cat"])
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    config = json.dumps(config | dict(padding_side="left"))
+    (tmp_path / "tokenizer_config.json").write_text(config)
+    left = Tokenizer.from_directory(tmp_path, 12)(["a cat"])
+    np.testing.assert_array_equal(left[:, -length:], just)
     copy = tmp_path / "copy"
     copy.mkdir()
     tokenizer.save(copy)
@@ -237,6 +247,8 @@ def test_words_are_numbered():
     tokenizer = keras_vit.text.word_tokenizer(["Red", "car"], 4)
     ids = tokenizer(["a RED car!", ""])
     assert ids.tolist() == [[1, 3, 4, 2], [2, 0, 0, 0]]
+    with pytest.warns(UserWarning, match="1 of 1 texts have more than 4"):
+        assert tokenizer(["red red red red"]).tolist() == [[3, 3, 3, 2]]
     with pytest.raises(TypeError, match="must be strings"):
         tokenizer([3])
 

@@ -36,6 +36,13 @@ def test_the_losses_are_the_papers():
         found = contrastive_devices.losses_of(images, texts, scale, bias, valid)
         for name, value in expected(images, texts, scale, bias, valid).items():
             np.testing.assert_allclose(found[name], value, rtol=2e-6)
+        found = contrastive_devices.losses_of(
+            images, texts, scale, bias, 0 * valid
+        )
+        assert float(found["softmax"]) == float(found["sigmoid"]) == 0
+    first = training.contrastive_loss
+    starts = [first.SOFTMAX_LOG_SCALE, first.SIGMOID_LOG_SCALE]
+    np.testing.assert_allclose(np.exp(starts), [1 / 0.07, 10])
 
 
 class Similarity(keras.layers.Layer):

@@ -56,6 +56,7 @@ def test_the_losses_are_the_papers():
         loss = type(loss).from_config(loss.get_config())
         found = numpy(loss(ops.convert_to_tensor(y), outputs))
         np.testing.assert_allclose(found, values.mean(), rtol=3e-6)
+    assert training.DistillationLoss("match").temperature == 1
     metric = training.DistilledAccuracy()
     chosen = (z + copy).argmax(-1)
     assert (chosen != z.argmax(-1)).any()

@@ -64,6 +64,8 @@ def test_the_inverse_square_root_is_the_authors(cooldown):
         expected *= np.minimum(1, left / min(cooldown, 45))
     found = [float(rate(step)) for step in steps]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-10)
+    usual = training.InverseSquareRoot(8e-4, 90_000)
+    assert float(usual(30_000)) == pytest.approx(4e-4)  # of 10,000 steps
 
 
 def test_an_inverse_square_root_of_wrong_steps_is_refused():

@@ -5,6 +5,8 @@ import pytest
 
 import keras_vit
 from keras_vit._arguments import as_pair
+from keras_vit.models import clip, dinov2, dinov3, siglip
+from keras_vit.text import tower
 from keras_vit.weights import rules
 
 torch = pytest.importorskip("torch")
@@ -43,22 +45,40 @@ FIELDS = dict(
 
 def test_what_a_config_omits_is_the_librarys_default(transformers):
     """Files are published without the values that their class has anyway."""
-    kinds = []
-    for name, module in rules.FAMILIES.items():
-        for kind in getattr(module, "MODEL_TYPES", KINDS.get(name, ())):
-            form = module.FORMATS["huggingface"]
-            found = form.read_config(dict(model_type=kind))
-            whole = transformers.AutoConfig.for_model(kind)
-            for part in ("vision_config", "backbone_config"):
-                own = getattr(whole, part, None) or whole
-                for ours, field in FIELDS.items():
-                    expected = getattr(own, field, None)
-                    if None not in (found.get(ours), expected):
-                        if ours in ("image_size", "patch_size"):
-                            expected = as_pair(expected)
-                        assert found[ours] == expected, (kind, ours)
-            kinds.append(kind)
-    assert {*sum(KINDS.values(), ())} < {*kinds}
+    every = [
+        (kind, module.FORMATS["huggingface"])
+        for name, module in rules.FAMILIES.items()
+        for kind in getattr(module, "MODEL_TYPES", KINDS.get(name, ()))
+    ]
+    assert {*sum(KINDS.values(), ())} < {kind for kind, _ in every}
+    for kind, form in every:
+        found = form.read_config(dict(model_type=kind))
+        config = transformers.AutoConfig.for_model(kind)
+        parts = (
+            getattr(config, f"{x}_config", 0) for x in ("vision", "backbone")
+        )
+        for part in filter(None, (config, *parts)):
+            for ours, theirs in FIELDS.items():
+                expected = getattr(part, theirs, None)
+                if ours in ("image_size", "patch_size") and expected:
+                    expected = as_pair(expected)
+                assert found.get(ours) in (None, expected) or not expected, (
+                    f"{ours} of {kind}"
+                )
+
+
+def test_what_a_builder_omits_is_the_librarys_default(transformers):
+    for config, library in (
+        (tower.TextConfig, "CLIPTextConfig"),
+        (clip.CLIPConfig, "CLIPVisionConfig"),
+        (dinov2.DINOv2Config, "Dinov2Config"),
+        (dinov3.DINOv3Config, "DINOv3ViTConfig"),
+        (siglip.SigLIPConfig, "SiglipVisionConfig"),
+    ):
+        expected = getattr(transformers, library)().layer_norm_eps
+        assert config.layer_norm_epsilon == expected, config
+    expected = transformers.SiglipTextConfig().layer_norm_eps
+    assert tower.KINDS["siglip"]["layer_norm_epsilon"] == expected
 
 
 def test_a_masked_autoencoder_is_read_without_its_decoder(
