@@ -19,6 +19,8 @@ from keras_vit.data.views import Views
 _DISTORTIONS = ((1.0, 0.0), (0.1, 0.2), (0.5, 0.0))
 _JITTERED, _GREY = 0.8, 0.2
 _CONTRAST, _SATURATION, _HUE = 0.4, 0.2, 0.1
+# Pixels that a blur reaches.
+_REACH = 4
 # Blocks of masked patches: the fewest patches, the ratio of their sides, and
 # how many are tried.
 _FEWEST, _RATIO, _TRIES = 4, 0.3, 10
@@ -188,8 +190,9 @@ def _drawer(crops, image_size, channels):
     blurs = [
         augmentation.find_layers(
             (
-                f"RandomGaussianBlur(factor={blur}, kernel_size=9, "
-                "sigma=(0.1, 2.0))",
+                # Below a single number Keras draws the probability.
+                f"RandomGaussianBlur(factor={(blur, blur)}, "
+                f"kernel_size={2 * _REACH + 1}, sigma=(0.1, 2.0))",
             ),
             0,
         )[0]
@@ -198,7 +201,7 @@ def _drawer(crops, image_size, channels):
 
     def distorted(kind, seed, view):
         view = _change_colours(view, fold(seed, 0))
-        view = augmentation.augment_image(blurs[kind], view, fold(seed, 1))
+        view = _blurred(blurs[kind], view, fold(seed, 1))
         bright = _happens(_DISTORTIONS[kind][1], fold(seed, 2))
         view = tf.where(bright & (view >= 128.0), 255.0 - view, view)
         return tf.ensure_shape(view, (None, None, channels))
@@ -271,6 +274,15 @@ def _windows(image, count, size, area, seed):
         tf.zeros([count], "int32"),
         size,
     )
+
+
+def _blurred(layers, image, seed):
+    """Blur an image, which is mirrored at its border; Keras adds black."""
+    reach = [(min(_REACH, n),) * 2 for n in image.shape[:2]]
+    (top, _), (left, _) = reach
+    image = tensorflow().pad(image, [*reach, (0, 0)], "SYMMETRIC")
+    found = augmentation.augment_image(layers, image, seed)
+    return found[top:-top, left:-left]
 
 
 def _happens(probability, seed):
