@@ -231,3 +231,9 @@ def test_arrays_of_many_channels_keep_them():
     assert batch["images"].shape == (4, 6, 5, 5)
     with pytest.raises(ValueError, match="5 channels"):
         data.train_batches(source, **TRAIN, channels=3)
+    # Of others a level of grey is rounded: 1.8 here.
+    colour = np.broadcast_to(np.uint8([1, 2, 3]), (1, 6, 5, 3)).copy()
+    options = dict(batch_size=1, image_size=(6, 5), channels=1)
+    batches = data.eval_batches(sources.of_arrays(colour), **options)
+    (batch,) = batches.as_numpy_iterator()
+    assert (batch["images"] == 2).all()

@@ -179,7 +179,8 @@ def test_evaluation_takes_clips_and_crops_spread_evenly():
     [batch] = take(
         data.eval_batches(source_of(images), **arguments, num_frames=3), 1
     )
-    assert batch.shape == (2, 3, 4, 4, 1)  # the middle
+    assert batch.shape == (2, 3, 4, 4, 1)
+    assert (batch[0, :, 0, 0, 0] // 10).tolist() == [3, 4, 5]  # the middle
 
 
 def test_frames_are_shuffled_by_clip():

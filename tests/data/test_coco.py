@@ -36,10 +36,11 @@ def test_boxes_are_shares_and_images_without_objects_stay(tmp_path):
     assert one.labels.tolist() == [1] and one.size == (10, 20)
     assert empty.boxes.shape == (0, 4) and empty.labels.shape == (0,)
     # Up to a pixel outside is cut off; an area may be that of a mask.
-    path = written(tmp_path, bbox=[-0.5, 4, 4.5, 2], area=5)
-    (one, _), _ = data.read_coco(path, tmp_path)
-    np.testing.assert_allclose(one.boxes, [[0.1, 0.5, 0.2, 0.2]])
-    assert one.areas.tolist() == [5]
+    for left, centre in ((-0.5, 0.1), (16, 0.9)):
+        path = written(tmp_path, bbox=[left, 4, 4.5, 2], area=5)
+        (one, _), _ = data.read_coco(path, tmp_path)
+        np.testing.assert_allclose(one.boxes, [[centre, 0.5, 0.2, 0.2]])
+        assert one.areas.tolist() == [5]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import sources
 
 from keras_vit import data
-from keras_vit.data import crops
+from keras_vit.data import crops, decode
 
 tf = pytest.importorskip("tensorflow")
 
@@ -24,12 +24,12 @@ def ramp(height, width):
 
 def test_windows_have_the_authors_areas_and_aspects():
     areas, aspects = [], []
-    for seed in range(60):
-        _, size = crops.sample_window((400, 400, 3), (0, seed), 0.2)
+    for seed in range(100):
+        _, size = crops.sample_window((400, 400, 3), (0, seed))
         height, width, _ = size.numpy().tolist()
         areas.append(height * width / 400**2)
         aspects.append(width / height)
-    assert 0.19 < min(areas) < 0.35 and 0.75 < max(areas) <= 1
+    assert 0.045 < min(areas) < 0.08 and 0.75 < max(areas) <= 1
     assert 0.74 < min(aspects) < 0.85 and 1.2 < max(aspects) < 1.35
 
 
@@ -52,6 +52,9 @@ def test_resized_and_cropped_at_random():
         for row in range(3)
         for column in range(3)
     }
+    # In proportion, the other side is rounded.
+    assert crops.resize_shorter(tf.ones((7, 3, 1)), 8).shape == (19, 8, 1)
+    assert decode.fitted((42, 90), (64, 64)).numpy().tolist() == [30, 64]
 
 
 @pytest.mark.parametrize(
@@ -60,6 +63,7 @@ def test_resized_and_cropped_at_random():
         # 16 rows become 8: half of the resolution, and the middle of 8 x 16.
         ((16, 32), (2.5, 10.5), 2),
         ((32, 16), (10.5, 2.5), 2),
+        ((16, 34), (2.5, 10.5), 2),  # 5 columns before it, and 6 behind
         ((4, 4), (0.5, 0.5), 0.5),
     ],
 )

@@ -80,12 +80,15 @@ def test_any_backbone_gives_depth_and_classes(constructor):
     assert model.output["logits"].shape == (None, *size, 3)
     assert model.task == "segmentation"
     assert model.get_layer("segmentation_dropout").rate == 0.1
+    assert model.get_layer("segmentation_norm").momentum == 0.9
 
 
 @pytest.mark.parametrize("registers", [0, 2])
 def test_the_class_token_is_read(registers):
     inner = realistic.fill(backbone("DINOv2", num_registers=registers))
     first, *_ = [x for x in inner.weights if x.path == "class_token/cls"]
+    usual = keras_vit.heads.dpt(inner, **NECK).options
+    assert usual["blocks"] == [1, 2, 3, 5]
     for readout, is_read in (("add", True), (None, True), ("ignore", False)):
         model = keras_vit.heads.dpt(
             inner, **NECK, readout=readout, blocks=(1, 2, 3, -1)

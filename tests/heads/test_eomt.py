@@ -28,6 +28,10 @@ def test_a_vit_of_any_family_segments(constructor):
     assert found["class_queries_logits"].shape == (2, 5, 4)
     assert found["masks_queries_logits"].shape == (2, 4, 6, 5)
     assert model.task == "segmentation" and len(model.blocks) == 3
+    # First values of the library's, which files hold.
+    (weights,) = [w for w in model.weights if w.name == "class_weights"]
+    np.testing.assert_allclose(weights.numpy(), [1, 1, 1, 0.1])
+    assert 0.7 < model.get_layer("queries").tokens.numpy().std() < 1.3
 
 
 @pytest.mark.backend("tensorflow", "jax", "torch")

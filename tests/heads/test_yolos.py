@@ -88,7 +88,9 @@ def test_boxes_are_in_pixels_of_the_original_image():
         backbone("ViT"), class_names=("cat", "dog"), num_detection_tokens=3
     )
     outputs = dict(
-        logits=np.log([[[0.2, 0.7, 0.1], [0.1, 0.2, 0.7], [0.9, 0.05, 0.05]]]),
+        logits=np.log(
+            [[[0.2, 0.7, 0.1], [0.1, 0.45, 0.45], [0.9, 0.05, 0.05]]]
+        ),
         pred_boxes=np.array([[[0.5, 0.5, 0.2, 1.0]] * 3]),
     )
     (found,) = model.interpret(outputs, [(100, 50)])

@@ -55,6 +55,11 @@ def test_queries_of_words_and_examples(opened, tmp_path):
     (boxes, _) = detector.interpret(found, [(20, 40)] * 2, threshold=0.0)
     assert sorted(set(boxes["names"])) <= sorted(names)
     assert len(boxes["scores"]) == 9 and boxes["boxes"].max() > 20
+    # Sigmoids of 0.18 and 0.05, of which the first is returned.
+    logits = np.array([[[-1.5, -9.0], [-3.0, -9.0]]])
+    few = dict(logits=logits, pred_boxes=np.full((1, 2, 4), 0.5))
+    (few,) = detector.interpret(few, [(20, 40)])
+    np.testing.assert_allclose(few["scores"], [0.18243], rtol=1e-4)
     assert detector.prepare(np.ones((20, 40, 3))).shape == (40, 40, 3)
     of_batches = options_of_batches(detector, images)
     (stretched, _) = detector.interpret(found, [(20, 40)] * 2, **of_batches)
