@@ -13,6 +13,7 @@ from PIL import Image
 
 from keras_vit import data
 from keras_vit.data import joint, task_files
+from keras_vit.data.task_windows import image_windows
 
 pytestmark = pytest.mark.backend_independent
 
@@ -310,6 +311,8 @@ def test_windows_of_an_image_cover_its_longer_side():
             window, example["images"][:, left : left + 10]
         )
     assert found["sizes"].tolist() == found["scaled"].tolist() == [10, 25]
+    rounded = image_windows(np.zeros((9, 25, 3), "uint8"), 10)
+    assert rounded["scaled"].tolist() == [10, 28]
 
 
 @pytest.mark.parametrize(

@@ -120,8 +120,8 @@ def test_the_nearest_object_decides(distance, label):
     ("kinds", "depths", "label"),
     [
         ([0], [5.0], 0),
-        ([1, 0], [30.0, 10.0], 1),
-        ([2], [30.0], 2),
+        ([1, 0], [30.0, 19.5], 1),
+        ([2], [20.5], 2),
         # A pedestrian is no vehicle, however near.
         ([3, 2], [1.0, 10.0], 1),
         ([3, 4], [1.0, 30.0], 3),

@@ -74,6 +74,8 @@ def test_any_backbone_gives_depth_and_classes(constructor):
     shape = depth.output["predicted_depth"].shape
     assert shape == (None, *inner.image_shape[:2])
     assert depth.task == "depth"
+    plain = keras_vit.heads.depth_anything(inner, last_norm=False, **NECK)
+    assert not plain.options["last_norm"]
     # Above 0, where the activation has a gradient.
     assert float(depth.get_layer("depth_2").bias[0]) == 1
     model = keras_vit.heads.dpt(inner, classes=3, **NECK)

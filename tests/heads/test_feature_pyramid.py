@@ -73,6 +73,9 @@ def test_its_numbers_are_those_of_the_paper():
             4: last,
             5: functional.max_pool2d(last, 2, 2),
         }
+        width = last.shape[1]
+        channels = [x.shape[1] for x in scaled.values()]
+        assert channels == [width // 4, width // 2, width, width]
         for n, x in scaled.items():
             for size in (1, 3):
                 name = f"pyramid_{n}_{size}x{size}"

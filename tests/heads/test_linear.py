@@ -29,6 +29,10 @@ def test_a_model_of_any_family_segments(title):
     shape = (1, *backbone.image_shape)
     found = model.predict(np.ones(shape, "float32"), verbose=0)
     assert found["logits"].shape == (*shape[:3], 2)
+    norm = model.get_layer("head_norm")  # with PyTorch's constants
+    assert (norm.momentum, norm.epsilon) == (0.9, 1e-5)
+    maps = keras_vit.feature_maps(backbone).outputs
+    assert norm.input.shape[1] == max(x.shape[1] for x in maps)
     assert model.family == backbone.family and model.task == "segmentation"
 
 

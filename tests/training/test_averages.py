@@ -30,6 +30,14 @@ def test_averages_are_evaluated_and_the_weights_return():
     np.testing.assert_allclose(last, (first + second) / 2, rtol=1e-6)
     assert np.abs(second - first).max() > 1e-3
     np.testing.assert_array_equal(model.get_weights()[0], last)
+    # Those that stay after an epoch are what further training begins with.
+    swap = training.SwapAverages(swap_on_epoch=True)
+    fit = dict(callbacks=[swap], batch_size=4, verbose=0)
+    model.fit(x, y, **fit)
+    before = model.get_weights()[0]
+    model.optimizer.learning_rate = 0.0
+    model.fit(x, y, **fit)
+    np.testing.assert_allclose(model.get_weights()[0], before, rtol=1e-6)
 
 
 def test_before_the_first_step_the_weights_are_evaluated():
