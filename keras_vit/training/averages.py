@@ -23,6 +23,7 @@ class SwapAverages(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self._kept = None  # after training the averages are the weights
+        self._separate()
 
     def on_epoch_begin(self, epoch, logs=None):
         if self.swap_on_epoch:
@@ -48,10 +49,16 @@ class SwapAverages(keras.callbacks.Callback):
         if self._kept is None:
             self._kept = [ops.copy(v.value) for v in self._variables()]
             self._assign_averages()
-            for variable in self._variables():
-                # JAX would share the array with the average, and give its
-                # memory to a result.
-                variable.assign(ops.copy(variable.value))
+            self._separate()
+
+    def _separate(self):
+        """Give weights arrays of their own.
+
+        JAX shares those of the averages, and would give their memory to a
+        result.
+        """
+        for variable in self._variables():
+            variable.assign(ops.copy(variable.value))
 
     def _restore(self):
         if self._kept is not None:
