@@ -2,8 +2,9 @@
 
 Each function of `KINDS` takes a `Tokenizer` and returns a function from a text
 and a length to its ids and whether it was cut off, the id of the padding,
-whether that is on the left, and the number of tokens. They give the ids of
-transformers 5.24, whose classes they name, by the same libraries.
+whether that is on the left, the number of tokens, and the strings of tokens
+that are found before all others. They give the ids of transformers 5.24, whose
+classes they name, by the same libraries.
 """
 
 import html
@@ -33,6 +34,40 @@ _NO_MARKS = str.maketrans("", "", string.punctuation)
 def _content(token):
     """Return the string of a token in a config, which may be an object."""
     return token["content"] if isinstance(token, dict) else token
+
+
+def refused(tokenizer, special: set[str]) -> list[str]:
+    """List what the files ask for and no function of `KINDS` does.
+
+    Args:
+        tokenizer: The `Tokenizer`.
+        special: The tokens that are found before all others.
+    """
+    config = tokenizer.config()
+    added = config.get("added_tokens_decoder")
+    if added is None:
+        added = json.loads(tokenizer.files.get("added_tokens.json", b"{}"))
+    else:
+        added = added.values()
+    extra = config.get("extra_special_tokens") or ()
+    rows = [
+        *added,
+        *(config.get("additional_special_tokens") or ()),
+        *(extra.values() if isinstance(extra, dict) else extra),
+        *(row for key, row in config.items() if key.endswith("_token")),
+    ]
+    names = [_content(row) for row in rows if isinstance(row, (str, dict))]
+    return [
+        *(
+            f"{key}={value!r}"
+            for key, value in (
+                ("truncation_side", "left"),
+                ("split_special_tokens", True),
+            )
+            if config.get(key) == value
+        ),
+        *(f"the added token {n!r}" for n in names if n not in special),
+    ]
 
 
 def _library(name):
@@ -84,7 +119,9 @@ def _by_library(tokenizer, library, padding: str):
     number = library.token_to_id(padding)
     if number is None:
         raise ValueError(f"expected the padding {padding!r} in its vocabulary")
-    return encode, number, is_left, library.get_vocab_size()
+    added = library.get_added_tokens_decoder().values()
+    special = {token.content for token in added}
+    return encode, number, is_left, library.get_vocab_size(), special
 
 
 def _clip(tokenizer):
@@ -224,7 +261,7 @@ def _siglip(tokenizer):
         return ids + [end] * (not ids or ids[-1] != end), is_cut
 
     is_left = config.get("padding_side") == "left"
-    return encode, padding, is_left, own.vocab_size()
+    return encode, padding, is_left, own.vocab_size(), set(special)
 
 
 def _words(tokenizer):
@@ -236,7 +273,7 @@ def _words(tokenizer):
         ids = [number.get(word, 1) for word in found[: length - 1]]
         return [*ids, 2], len(found) > length - 1
 
-    return encode, 0, False, len(words) + 3
+    return encode, 0, False, len(words) + 3, set()
 
 
 KINDS: dict[str, Callable] = {

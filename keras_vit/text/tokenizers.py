@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from keras_vit._arguments import Count, checked
-from keras_vit.text.tokenizer_kinds import KINDS, canonical
+from keras_vit.text.tokenizer_kinds import KINDS, canonical, refused
 
 # The files that are read, of which a directory has some.
 FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     *("vocab.json", "merges.txt", "spiece.model", "words.json"),
+    "added_tokens.json",
 )
 _OPTIONS = "tokenizer_options.json"
 _CLASSES = {
@@ -80,7 +81,8 @@ class Tokenizer:
                 "strings."
             )
         try:
-            return KINDS[self.kind](self)
+            parts = KINDS[self.kind](self)
+            others = refused(self, parts[-1])
         except (KeyError, TypeError, UnicodeDecodeError, ValueError) as error:
             if "pip install" in str(error):
                 raise
@@ -89,11 +91,18 @@ class Tokenizer:
                 f"{sorted(self.files)}, are incomplete or damaged: {error!r}. "
                 "Fetch them again."
             ) from error
+        if others:
+            raise ValueError(
+                f"A tokenizer of kind {self.kind!r} with "
+                f"{', '.join(others[:3])} is not supported. Give ids in place "
+                "of strings."
+            )
+        return parts
 
     @property
     def vocab_size(self) -> int:
         """Number of tokens; ids are below it."""
-        return self._read()[-1]
+        return self._read()[3]
 
     @property
     def end_token(self) -> int:
@@ -122,7 +131,7 @@ class Tokenizer:
                     f"`texts` must be strings. Received: {text!r}, of "
                     f"{type(text)}"
                 )
-        encode, padding, is_left, _ = self._read()
+        encode, padding, is_left, *_ = self._read()
         length = self.context_length
         ids = np.full((len(texts), length), padding, "int32")
         cut = []
@@ -212,10 +221,13 @@ class Tokenizer:
 
     def config(self) -> dict:
         """Return the object in tokenizer_config.json, with special tokens."""
-        found: dict[str, Any] = {}
-        for name in ("special_tokens_map.json", "tokenizer_config.json"):
-            if name in self.files:
-                found |= json.loads(self.files[name])
+        found = json.loads(self.files.get("tokenizer_config.json", b"{}"))
+        # As in transformers, which reads the older file of special tokens only
+        # where the config does not list the added ones.
+        if "added_tokens_decoder" not in found:
+            found |= json.loads(
+                self.files.get("special_tokens_map.json", b"{}")
+            )
         return found
 
 

@@ -239,6 +239,55 @@ def test_texts_are_padded_and_cut_off(kind, tmp_path):
     np.testing.assert_array_equal(Tokenizer.load(copy)(["a cat"]), once)
 
 
+def change_config(folder, **changes):
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (dict(truncation_side="left"), "truncation_side='left'"),
+        (dict(split_special_tokens=True), "split_special_tokens=True"),
+        (dict(additional_special_tokens=["cat"]), "token 'cat'"),
+        (dict(extra_special_tokens=dict(toy="cat")), "token 'cat'"),
+        (dict(mask_token=dict(content="cat")), "token 'cat'"),
+        (None, "token '<toy>'"),
+    ],
+    ids=str,
+)
+def test_what_is_not_applied_is_refused(kind, changes, words, tmp_path):
+    KINDS[kind][1](tmp_path)
+    if changes is None:  # as of transformers before version 5
+        (tmp_path / "added_tokens.json").write_text('{"<toy>": 700}')
+    else:
+        change_config(tmp_path, **changes)
+    with pytest.raises(ValueError, match=f"{words} is not supported"):
+        Tokenizer.from_directory(tmp_path, 12)(["a <toy> cat"])
+
+
+@pytest.mark.parametrize("kind", ["siglip", "gemma"])
+def test_an_added_token_is_refused(kind, tmp_path):
+    KINDS[kind][1](tmp_path)
+    added = dict(content="<toy>", lstrip=False, rstrip=False)
+    change_config(tmp_path, added_tokens_decoder={"700": added})
+    with pytest.raises(ValueError, match="token '<toy>' is not supported"):
+        Tokenizer.from_directory(tmp_path, 12)(["a <toy> cat"])
+
+
+def test_the_file_of_special_tokens_precedes_a_config_without_added_ones(
+    tmp_path,
+):
+    write_clip(tmp_path, False)
+    change_config(tmp_path, pad_token="<|endoftext|>")
+    (tmp_path / "special_tokens_map.json").write_text('{"pad_token": "!"}')
+    padding = json.loads((tmp_path / "vocab.json").read_text())["!"]
+    assert Tokenizer.from_directory(tmp_path, 4)([""])[0, -1] == padding
+    change_config(tmp_path, added_tokens_decoder={})
+    assert Tokenizer.from_directory(tmp_path, 4)([""])[0, -1] != padding
+
+
 def test_canonical_texts_have_no_marks():
     assert canonical(" A_red  car's\n&lt;wheel&gt;! ") == "a red cars wheel"
 
