@@ -237,6 +237,14 @@ def test_a_file_of_a_training_script_has_its_arguments_beside(tmp_path):
         assert_same_values(model, open_case("eamlp"))
 
 
+def test_two_models_in_a_file_are_refused(tmp_path):
+    torch = pytest.importorskip("torch")
+    one = {"a.weight": torch.zeros(3)}
+    torch.save(dict(state_dict=one, net=one), tmp_path / "both.pth")
+    with pytest.raises(ValueError, match="`state_dict` and `net`"):
+        keras_vit.EAMLP(weights=tmp_path / "both.pth")
+
+
 def test_the_state_dict_of_the_axial_authors_is_opened(tmp_path):
     # As their training saves it: under "net", of DataParallel, with integers
     # that modules count or derive.

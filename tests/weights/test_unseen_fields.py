@@ -185,6 +185,34 @@ def test_another_architecture_of_the_names_is_refused(family, field, value):
         read(dict(num_classes=5, model_args={field: value}))
 
 
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [("clip", "vit_base_patch16_clip_224"), ("eva02", "beit3_base_patch16")],
+)
+def test_norms_of_another_class_have_its_epsilon(family, name):
+    read = rules.FAMILIES[family].FORMATS["timm"].read_config
+    config = dict(architecture=name, model_args={})
+    assert read(config)["layer_norm_epsilon"] == 1e-5
+    config["model_args"]["norm_layer"] = "layernorm"
+    assert read(config)["layer_norm_epsilon"] == 1e-6
+
+
+@pytest.mark.parametrize("family", ["vit", "clip", "dinov2"])
+def test_norms_that_no_model_has_are_refused(family):
+    # Its arrays are those of RMSNorm.
+    read = rules.FAMILIES[family].FORMATS["timm"].read_config
+    with pytest.raises(ValueError, match="`norm_layer`.*'simplenorm'"):
+        read(dict(model_args=dict(norm_layer="simplenorm")))
+
+
+def test_a_rectangle_of_a_beit_of_transformers_is_refused():
+    read = rules.FAMILIES["beit"].FORMATS["huggingface"].read_config
+    config = dict(model_type="beit", patch_size=4, image_size=[8, 8])
+    assert read(config)["image_size"] == (8, 8)
+    with pytest.raises(ValueError, match="images that are not square"):
+        read(config | dict(image_size=[8, 16]))
+
+
 def test_attention_pooling_of_a_beit3_is_refused():
     # timm pools its patches alone, and all tokens of an Eva.
     read = rules.FAMILIES["eva02"].FORMATS["timm"].read_config
@@ -218,6 +246,20 @@ def test_what_the_librarys_model_does_not_have_is_refused(
     model = catalogue.make_model(name, **changes)
     with pytest.raises(ValueError, match=words):
         keras_vit.save_checkpoint(model, tmp_path / "a", library)
+
+
+def test_a_beit_without_scales_is_written_as_timm_reads_it(tmp_path):
+    model = catalogue.make_model("beit", layer_scale=0.0)
+    keras_vit.save_checkpoint(model, tmp_path, "timm")
+    written = json.loads((tmp_path / "config.json").read_text())
+    # timm takes None for its default, 0.1.
+    assert written["model_args"]["init_values"] == 0.0
+
+
+def test_a_prefix_without_positions_is_written(tmp_path):
+    model = catalogue.make_model("dinov3", **CENTERED, position_prefix=1)
+    keras_vit.save_checkpoint(model, tmp_path, "timm")
+    assert (tmp_path / "model.safetensors").exists()
 
 
 def test_an_offset_of_positions_that_has_no_use_is_not_written(tmp_path):

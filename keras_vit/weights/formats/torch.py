@@ -12,6 +12,10 @@ import numpy as np
 from keras_vit.weights.formats.guard import DERIVED, Guard, Stored
 
 
+# Of what training scripts save, the entries with the model's weights.
+_KEYS = ("model", "state_dict", "model_state", "net")
+
+
 def read(path: str) -> tuple[dict[str, Stored], dict]:
     """Open a state dict, as `npz.read` does.
 
@@ -28,8 +32,9 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
     state = content = _load(guard)
     import torch
 
-    for key in ("model", "state_dict", "model_state", "net"):
+    for key in _KEYS:
         if isinstance(state, dict) and isinstance(state.get(key), dict):
+            _refuse_others(guard, state, key)
             _warn_of_average(path, state, key)
             state = state[key]
     if not isinstance(state, dict):
@@ -62,6 +67,25 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
         dtype = str(tensor.dtype).removeprefix("torch.")
         guard.add(arrays, name, tuple(tensor.shape), dtype, values)
     return arrays, _slowfast_config(guard, content)
+
+
+def _refuse_others(guard, content, key):
+    import torch
+
+    others = [
+        name
+        for name in _KEYS
+        if name != key
+        and isinstance(content.get(name), dict)
+        and any(isinstance(v, torch.Tensor) for v in content[name].values())
+    ]
+    if others:
+        raise guard.refuse(
+            f"must contain one set of weights. Received: `{key}` and "
+            f"`{others[0]}`. Save the one to be read alone: "
+            f"`torch.save(content[{key!r}], 'one.pth')` with what `torch.load` "
+            "returns."
+        )
 
 
 def _warn_of_average(path, content, key):

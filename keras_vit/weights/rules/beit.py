@@ -118,7 +118,7 @@ def _timm_config_of(metadata):
         metadata,
         "beit_base_patch16_224",
         swiglu_mlp=metadata["activation"] == "swiglu",
-        init_values=metadata["layer_scale"] or None,
+        init_values=metadata["layer_scale"],  # None would be the default, 0.1
         qkv_bias=metadata["qkv_bias"] == "qv",
         use_rel_pos_bias=True,
     )
@@ -129,7 +129,12 @@ def settings(config: dict) -> dict:
     name = "use_absolute_position_embeddings"
     if configs.flag(config, name):
         raise ValueError(f"{name}=True is not supported")
-    return transformers.settings(config, _KINDS)
+    found = transformers.settings(config, _KINDS)
+    size, patch = found.get("image_size"), found.get("patch_size")
+    if size and patch and size[0] // patch[0] != size[1] // patch[1]:
+        # transformers takes rows of the table for columns, and resamples it.
+        raise ValueError("images that are not square are not supported")
+    return found
 
 
 def _flatten(arrays, metadata):

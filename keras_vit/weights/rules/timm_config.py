@@ -14,6 +14,10 @@ def architecture_of(config: dict) -> str | None:
 _UNSUPPORTED = {r"test_vit3": "attention pooling of registers is"}
 
 
+# The norms that models have. Of the others no array shows a difference.
+NORMS = ("layernorm", "layernormfp32", "rmsnorm", "rmsnormfp32")
+
+
 def resampling(metadata: dict) -> str:
     """Return how timm resamples weights; see `table.Format.resampling`."""
     name = metadata.get("architecture") or ""
@@ -38,6 +42,7 @@ def read(config: dict) -> dict:
     pretrained = configs.section(config, "pretrained_cfg")
     if configs.flag(arguments, "pool_include_prefix"):
         raise ValueError("pool_include_prefix=True is not supported")
+    configs.choice(arguments, "norm_layer", NORMS)
     classes = configs.integer(arguments, "num_classes", low=0)
     if classes is None:
         classes = configs.integer(config, "num_classes", low=0)

@@ -179,7 +179,11 @@ def forms(metadata: dict, *others: str) -> frozenset:
     In its files all tokens before the patches have a position or none has.
     That of a class token alone is added to the token.
     """
-    merged = metadata["position_prefix"] and is_class_apart(metadata)
+    merged = (
+        metadata.get("positions", True)
+        and metadata["position_prefix"]
+        and is_class_apart(metadata)
+    )
     return frozenset({*others, *(("merge_class",) if merged else ())})
 
 
@@ -293,6 +297,8 @@ def settings(config: dict, known: dict[str, tuple[float, dict]]) -> dict:
         break
     if activation and activation != "silu":
         found["activation"] = activation
+    if configs.choice(arguments, "norm_layer", timm_config.NORMS):
+        found["layer_norm_epsilon"] = 1e-6  # of timm's classes of these names
     return configs.known(**found) | rotary.settings(arguments, found)
 
 
