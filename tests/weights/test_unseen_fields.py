@@ -213,6 +213,21 @@ def test_a_rectangle_of_a_beit_of_transformers_is_refused():
         read(config | dict(image_size=[8, 16]))
 
 
+@pytest.mark.parametrize(
+    ("family", "tower"), [("clip", "vision"), ("clip_text", "text")]
+)
+def test_the_older_config_of_a_tower_of_clip_overrides(family, tower):
+    read = rules.FAMILIES[family].FORMATS["huggingface"].read_config
+    own = dict(hidden_act="gelu", layer_norm_eps=1e-3, num_attention_heads=2)
+    config = {"model_type": "clip", f"{tower}_config": own}
+    assert read(config)["activation"] == "gelu"
+    config[f"{tower}_config_dict"] = dict(num_attention_heads=4)
+    found = read(config)
+    # So do its defaults.
+    assert (found["num_heads"], found["activation"]) == (4, "quick_gelu")
+    assert found["layer_norm_epsilon"] == 1e-5
+
+
 def test_attention_pooling_of_a_beit3_is_refused():
     # timm pools its patches alone, and all tokens of an Eva.
     read = rules.FAMILIES["eva02"].FORMATS["timm"].read_config

@@ -49,7 +49,7 @@ def make(
     """
 
     def read_config(config):
-        section = _section(config, defaults)
+        section = transformers.tower_config(config, "text", defaults)
         return fixed | _fields(section) | settings(section)
 
     def config(metadata):
@@ -75,14 +75,6 @@ def make(
             }
         ),
     )
-
-
-def _section(config, defaults):
-    """Return the config of the text tower."""
-    section = configs.section(config, "text_config") or config
-    # Beside `text_config`, old files have another, which overrides it.
-    older = configs.known(**configs.section(config, "text_config_dict"))
-    return defaults | configs.known(**section) | older
 
 
 def _fields(section):

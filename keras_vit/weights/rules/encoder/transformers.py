@@ -129,13 +129,12 @@ def settings(config: dict, defaults: dict[str, dict]) -> dict:
             impossible value.
     """
     processor = configs.section(config, "preprocessor")
-    towers = configs.section(config, "vision_config")
     kind = configs.choice(config, "model_type", tuple(defaults))
     class_names = configs.names(config, "id2label")
     # Names such as "LABEL_0" only number the classes.
     if class_names == _numbered(class_names):
         class_names = None
-    config = defaults.get(kind or "", {}) | configs.known(**(towers or config))
+    config = tower_config(config, "vision", defaults.get(kind or "", {}))
     activation = configs.choice(config, "hidden_act", ACTIVATIONS)
     return configs.known(
         activation=activation and ACTIVATIONS[activation],
@@ -145,6 +144,23 @@ def settings(config: dict, defaults: dict[str, dict]) -> dict:
         **{n: read(config, key) for n, (key, read) in _FIELDS.items()},
         **_pixels(processor),
     )
+
+
+def tower_config(config: dict, tower: str, defaults: dict) -> dict:
+    """Return the config of a tower, "vision" or "text", of a whole config.
+
+    Args:
+        config: The config, of both towers or of one.
+        tower: The tower.
+        defaults: What files may omit.
+    """
+    section = configs.section(config, f"{tower}_config") or config
+    # Old files of CLIP have another, which overrides it, with what it omits.
+    older = configs.known(**configs.section(config, f"{tower}_config_dict"))
+    if older:
+        names = ("hidden_act", "layer_norm_eps", "num_attention_heads")
+        older = {n: defaults[n] for n in names if n in defaults} | older
+    return defaults | configs.known(**section) | older
 
 
 def _numbered(names):
