@@ -11,7 +11,6 @@ import numpy as np
 
 from keras_vit.weights.formats.guard import DERIVED, Guard, Stored
 
-
 # Of what training scripts save, the entries with the model's weights.
 _KEYS = ("model", "state_dict", "model_state", "net")
 
