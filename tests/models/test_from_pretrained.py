@@ -108,6 +108,7 @@ def test_a_file_states_the_loss_of_its_scores(name, loss, tmp_path):
     for changes in (dict(classes=2), dict(include_top=False)):
         assert not keras_vit.from_pretrained(path, **changes).compiled
 
+
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
@@ -124,7 +125,6 @@ def test_gates_that_no_library_has_are_read(name, changes, tmp_path):
     again = keras_vit.from_pretrained(tmp_path / "a.keras")
     for one, other in zip(model.weights, again.weights, strict=True):
         np.testing.assert_array_equal(one, other)
-
 
 
 @pytest.mark.parametrize("name", ["mixer", "dinov2"])
