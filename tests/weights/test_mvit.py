@@ -285,6 +285,17 @@ def test_configs_that_cannot_be_right_are_refused(section, words, write):
         keras_vit.from_pretrained(write("authors_video", **config))
 
 
+def test_kernels_of_several_sizes_show_no_strides_in_torchvision(tmp_path):
+    arrays = arrays_of("video")
+    name = "blocks.0.attn.pool_k.pool.weight"
+    arrays[name] = arrays[name][:, :, :1]
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(ValueError, match="query_stride"):
+        keras_vit.from_pretrained(
+            tmp_path / "a.npz", position_grid=(3, 16, 12), cube_stride=(2, 4, 4)
+        )
+
+
 def test_strides_of_keys_are_divided_by_those_of_queries():
     config = dict(
         DEPTH=4,

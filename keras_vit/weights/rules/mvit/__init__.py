@@ -140,34 +140,35 @@ def _fuse(arrays, specified):
     return arrays, None
 
 
-def _format(rows, block, patches, has_flat=False, **kwargs):
+def _format(rows, block, patches, is_slowfast=False, **kwargs):
     """Return a format.
 
     Args:
         rows: Its table.
         block: Pattern of the names of a block.
         patches: Name of the kernel of patches.
-        has_flat: Whether that of images has no axis of frames.
+        is_slowfast: Whether it is PySlowFast's: the kernel of patches of images
+            has no axis of frames, and kernels of pooling may show strides.
     """
     block = re.compile(block)
 
     def rules(metadata):
-        flat = has_flat and tables.is_flat(metadata)
+        flat = is_slowfast and tables.is_flat(metadata)
         absent = tables.absent_paths(metadata)
         every = tables.expand(rows, sum(metadata["depths"]), flat)
         return [rule for rule in every if not rule.path.startswith(absent)]
 
     def read_arrays(arrays, config, specified):
-        is_image = has_flat and len(arrays[patches].shape) == 4
+        is_image = is_slowfast and len(arrays[patches].shape) == 4
         every = tables.expand(rows, table.count(arrays, block), is_image)
         paths = {
             rule.path for rule in every if arrays.keys() >= {*rule.sources}
         }
         shape_of = table.shapes(arrays, every, of_variable=True)
-        if not has_flat and "pos_encoding/temporal_pos" in paths:
+        if not is_slowfast and "pos_encoding/temporal_pos" in paths:
             frames = shape_of("pos_encoding/temporal_pos", 3)[1]
             is_image = frames == shape_of("patch_embed/kernel", 5)[0] == 1
-        return reading.read(shape_of, paths, specified, is_image)
+        return reading.read(shape_of, paths, specified, is_image, is_slowfast)
 
     return table.Format(
         rules=rules,
@@ -199,7 +200,7 @@ FORMATS = {
         tables.slowfast_rows(),
         r"blocks\.(\d+)\.",
         "patch_embed.proj.weight",
-        has_flat=True,
+        is_slowfast=True,
         requires=(
             r"patch_embed\.proj\.weight",
             r"blocks\.0\.attn\.(qkv|q)\.weight",

@@ -24,7 +24,13 @@ _PUBLISHED_STRIDES = {
 _VIDEO_PIXELS = dict(pixel_mean=255 * 0.45, pixel_std=255 * 0.225)
 
 
-def read(shape_of, paths: set, specified: dict, is_image: bool) -> dict:
+def read(
+    shape_of,
+    paths: set,
+    specified: dict,
+    is_image: bool,
+    shows_strides: bool,
+) -> dict:
     """Return the metadata that arrays show, with what follows from it.
 
     Args:
@@ -33,12 +39,15 @@ def read(shape_of, paths: set, specified: dict, is_image: bool) -> dict:
         specified: What a config specifies. `settings` are dictionaries of each
             block's `num_heads`, `query_stride` and `key_value_stride`.
         is_image: Whether it is a model of images by its kernel of patches.
+        shows_strides: Whether kernels of several sizes are one larger than
+            the strides, as in PySlowFast.
     """
     *cube_size, channels, width = shape_of("patch_embed/kernel", 5)
     has_token = "pos_encoding/class_token" in paths
     kinds = {"joint": "joint_pos", "separate": "spatial_pos"}
     kinds = [kind for kind in kinds if f"pos_encoding/{kinds[kind]}" in paths]
-    found = _read_stages(shape_of, paths, specified.get("settings")) | dict(
+    settings = specified.get("settings")
+    found = _read_stages(shape_of, paths, settings, shows_strides) | dict(
         cube_size=tuple(cube_size),
         channels=channels,
         mlp_ratio=shape_of("blocks_0/mlp_fc1/kernel", 2)[1] / width,
@@ -71,7 +80,7 @@ def read(shape_of, paths: set, specified: dict, is_image: bool) -> dict:
     return found
 
 
-def _read_stages(shape_of, paths, settings):
+def _read_stages(shape_of, paths, settings, shows_strides):
     """Return the fields of the architecture that list stages."""
     count = sum(path.endswith("/norm1/gamma") for path in paths)
 
@@ -86,7 +95,8 @@ def _read_stages(shape_of, paths, settings):
     if settings is None:
         if len(sizes) == 1 and all(keys):
             (found["pooling_size"],) = sizes
-        settings = _settings(widths, queries, keys, len(sizes) > 1)
+        shows_strides &= len(sizes) > 1
+        settings = _settings(widths, queries, keys, shows_strides)
     if len(settings) != count:
         raise ValueError(
             f"its config has {len(settings)} blocks and its arrays {count}"
@@ -116,11 +126,8 @@ def _read_stages(shape_of, paths, settings):
     return found
 
 
-def _settings(widths, queries, keys, has_sizes):
-    """Return what kernels show of each block's heads and strides.
-
-    Kernels of several sizes are one larger than the strides.
-    """
+def _settings(widths, queries, keys, shows_strides):
+    """Return what kernels show of each block's heads and strides."""
     settings = []
     for i, (width, query, key) in enumerate(
         zip(widths, queries, keys, strict=True)
@@ -133,8 +140,8 @@ def _settings(widths, queries, keys, has_sizes):
         settings.append(
             dict(
                 num_heads=num_heads,
-                query_stride=_stride_of(query) if has_sizes else None,
-                key_value_stride=_stride_of(key) if has_sizes else None,
+                query_stride=_stride_of(query) if shows_strides else None,
+                key_value_stride=_stride_of(key) if shows_strides else None,
             )
         )
     return settings
