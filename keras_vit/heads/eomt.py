@@ -14,6 +14,7 @@ from keras import ops
 
 from keras_vit._arguments import Count, Natural, as_pair, checked
 from keras_vit.heads import segments, task_model, tokens
+from keras_vit.heads.maps import check_images
 from keras_vit.heads.query_mask import QueryMask
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.layers.keras_layers import (
@@ -72,8 +73,8 @@ def eomt(
         and "masks_queries_logits_8".
 
     Raises:
-        ValueError: If the backbone's blocks do not take more tokens, if it has
-            fewer blocks, or no number of classes.
+        ValueError: If the backbone is one of videos, its blocks do not take
+            more tokens, or it has fewer, or no number of classes.
 
     Example:
         model = keras_vit.heads.eomt(
@@ -81,6 +82,7 @@ def eomt(
     """
     inner = ImageModel.find(backbone, "backbone")
     classes = task_model.number_of_classes(classes, class_names)
+    check_images(inner, "eomt")
     blocks = tokens.token_blocks(inner, "eomt")
     first = len(blocks) - num_blocks
     _check_blocks(first, len(blocks), num_blocks, auxiliary_blocks)

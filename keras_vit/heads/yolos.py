@@ -14,6 +14,7 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, checked
 from keras_vit.heads import task_model, tokens
+from keras_vit.heads.maps import check_images
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.dtypes import wide_policy
@@ -63,8 +64,8 @@ def yolos(
         `patch_classes` also "patch_logits", `[B, H, W, K + 1]`.
 
     Raises:
-        ValueError: If the backbone's blocks do not take more tokens, if there
-            is no such block, or no number of classes.
+        ValueError: If the backbone is one of videos, its blocks do not take
+            more tokens, or there is no such block, or no number of classes.
 
     Example:
         model = keras_vit.heads.yolos(
@@ -72,6 +73,7 @@ def yolos(
     """
     inner = ImageModel.find(backbone, "backbone")
     classes = task_model.number_of_classes(classes, class_names)
+    check_images(inner, "yolos")
     blocks = tokens.token_blocks(inner, "yolos")
     check_blocks(auxiliary_blocks, len(blocks) - 1)
     grid = tokens.grid_of(inner)

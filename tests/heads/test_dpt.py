@@ -299,10 +299,11 @@ def test_impossible_arguments_are_refused(tmp_path):
         keras_vit.heads.depth_anything(backbone("BiT"), blocks=(1, 2, 3, 4))
     with pytest.raises(ValueError, match="no class token"):
         keras_vit.heads.dpt(backbone("MLPMixer"), readout="project")
-    with pytest.raises(ValueError, match="of videos of"):
-        arguments = catalogue.TINY_OF["MViT"] | dict(classes=None)
-        video = keras_vit.MViT(**arguments, include_top=False)
-        keras_vit.heads.dpt(video)
+    arguments = catalogue.TINY_OF["VideoMAE"] | dict(classes=None)
+    video = keras_vit.VideoMAE(**arguments, include_top=False)
+    for head in ("dpt", "yolos", "eomt"):
+        with pytest.raises(ValueError, match="of videos of"):
+            getattr(keras_vit.heads, head)(video, classes=3)
     with pytest.raises(TypeError, match="no argument 'readouts'"):
         keras_vit.heads.dpt(backbone(), readouts="add")
     with pytest.raises(ValueError, match="`backbone` must be a model of keras"):

@@ -103,7 +103,7 @@ def test_boxes_are_in_pixels_of_the_original_image():
         model.interpret(outputs, [(100, 50)] * 2)
 
 
-@pytest.mark.parametrize("name", ["MLPMixer", "BEiT", "MViT"])
+@pytest.mark.parametrize("name", ["MLPMixer", "BEiT"])
 def test_backbones_of_a_fixed_number_of_tokens_are_refused(name):
     arguments = catalogue.TINY_OF[name] | dict(include_top=False)
     arguments.pop("classes", None)
