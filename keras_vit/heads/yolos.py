@@ -95,15 +95,14 @@ def yolos(
                 grid, class_token=prefix, name=f"posembed_mid_{i}"
             )(x)
         if i + 1 in auxiliary_blocks:
-            found = tokens.normed(inner, x)
-            found = predict(found[:, :num_detection_tokens])
+            normed = tokens.normed(inner, x)
+            found = predict(normed[:, :num_detection_tokens])
             outputs |= {f"{key}_{i + 1}": y for key, y in found.items()}
     x = task_model.mark(inner, tokens.normed(inner, x))
     outputs |= predict(x[:, :num_detection_tokens])
     if patch_classes:
-        head = keras.layers.Dense(
-            classes + 1, name="patch_head", dtype=wide_policy()
-        )
+        wide = dict(name="patch_head", dtype=wide_policy())
+        head = keras.layers.Dense(classes + 1, **wide)
         outputs["patch_logits"] = head(tokens.as_map(x, grid))
     return task_model.finish(
         inner,
