@@ -221,6 +221,7 @@ def test_a_file_of_a_training_script_has_its_arguments_beside(tmp_path):
         for name, array in arrays_of(golden("eamlp")[1]).items()
     }
     saved = dict(state_dict=state, epoch=3, args=argparse.Namespace(lr=0.1))
+    saved["model"] = dict(depth=2)  # settings
     torch.save(saved, tmp_path / "model_best.pth.tar")
     released.check(tmp_path / "model_best.pth.tar")
     model = keras_vit.EAMLP(weights=tmp_path / "model_best.pth.tar")

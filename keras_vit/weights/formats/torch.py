@@ -31,11 +31,10 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
     state = content = _load(guard)
     import torch
 
-    for key in _KEYS:
-        if isinstance(state, dict) and isinstance(state.get(key), dict):
-            _refuse_others(guard, state, key)
-            _warn_of_average(path, state, key)
-            state = state[key]
+    key = _key(guard, state)
+    if key:
+        _warn_of_average(path, state, key)
+        state = state[key]
     if not isinstance(state, dict):
         raise guard.refuse(
             f"must contain a dict of tensors. Received: {type(state).__name__}"
@@ -68,23 +67,25 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
     return arrays, _slowfast_config(guard, content)
 
 
-def _refuse_others(guard, content, key):
+def _key(guard, content):
+    """Return the entry that has the weights, None where there is none."""
     import torch
 
-    others = [
+    found = [
         name
         for name in _KEYS
-        if name != key
+        if isinstance(content, dict)
         and isinstance(content.get(name), dict)
         and any(isinstance(v, torch.Tensor) for v in content[name].values())
     ]
-    if others:
+    if len(found) > 1:
         raise guard.refuse(
-            f"must contain one set of weights. Received: `{key}` and "
-            f"`{others[0]}`. Save the one to be read alone: "
-            f"`torch.save(content[{key!r}], 'one.pth')` with what `torch.load` "
-            "returns."
+            f"must contain one set of weights. Received: `{found[0]}` and "
+            f"`{found[1]}`. Save the one to be read alone: "
+            f"`torch.save(content[{found[0]!r}], 'one.pth')` with what "
+            "`torch.load` returns."
         )
+    return found[0] if found else None
 
 
 def _warn_of_average(path, content, key):
