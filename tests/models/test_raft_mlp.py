@@ -192,7 +192,7 @@ def test_arguments_are_checked(changes, message):
 
 @pytest.mark.backend("torch")
 def test_weights_require_what_they_do_not_specify():
-    with pytest.raises(ValueError, match="`raft_sizes` must be given"):
+    with pytest.raises(ValueError, match="`raft_sizes` must be given, since"):
         authors_model(raft_sizes=None)
     with pytest.raises(ValueError, match="`patch_sizes`, `raft_sizes` and"):
         authors_model(pretrained_image_size=96)

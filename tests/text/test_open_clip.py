@@ -42,7 +42,7 @@ CONFIG = dict(
 )
 
 
-def write(folder, config=CONFIG):
+def write(folder, config=CONFIG, text="text."):
     arrays = safetensors.load_file(GOLDENS / "clip" / "model.safetensors")
     arrays["visual.proj"] = arrays.pop("visual_projection.weight").T.copy()
     arrays["text.text_projection"] = arrays.pop(
@@ -52,7 +52,7 @@ def write(folder, config=CONFIG):
     for name, array in arrays.items():
         for pattern, part in PARTS.items():
             name = re.sub(pattern, part, name)
-        found[name] = array
+        found[re.sub(r"^text\.", text, name)] = array
     for name in [name for name in found if ".q_proj." in name]:
         parts = (name.replace(".q_", f".{part}_") for part in "qkv")
         fused = name.replace("q_proj.", "in_proj_")
@@ -62,8 +62,9 @@ def write(folder, config=CONFIG):
     (folder / "open_clip_config.json").write_text(json.dumps(config))
 
 
-def test_towers_are_those_of_the_same_weights(tmp_path):
-    write(tmp_path)
+@pytest.mark.parametrize("text", ["text.", ""])  # with custom_text, without
+def test_towers_are_those_of_the_same_weights(text, tmp_path):
+    write(tmp_path, text=text)
     data, images, ids = golden("clip")
     model = keras_vit.from_pretrained(tmp_path)
     near(model.encode_images(images), data["out/image_embeds"])

@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 
+import catalogue
 import keras
 import numpy as np
 import pytest
@@ -273,6 +274,16 @@ class TestConvert:
             assert keras_vit_cli.main(["convert", *arguments]) == 2
         assert "--num_heads" in capsys.readouterr().err
         assert not out.exists()
+
+    def test_heads_that_do_not_divide_the_width_are_refused(
+        self, tmp_path, capsys
+    ):
+        model = catalogue.make_model("deit", hidden_size=16)
+        keras_vit.save_checkpoint(model, tmp_path / "a", "timm")
+        words = ["convert", str(tmp_path / "a" / FILE), str(tmp_path / "b")]
+        words += ["--format=timm", "--num_heads=3"]  # of a file without config
+        assert keras_vit_cli.main(words) == 2
+        assert "a width of 16" in capsys.readouterr().err
 
     def test_a_model_of_a_file_is_refused(self, tmp_path, capsys):
         arguments = [str(TOKEN), str(tmp_path / "a.npz"), "--format=jax"]
