@@ -366,6 +366,10 @@ def test_images_are_viewed_as_by_the_librarys_processor(
     opened = keras_vit.from_pretrained(tmp_path)
     kind = "panoptic" if pads else "semantic"
     assert (opened.options["view"], opened.options["kind"]) == (view, kind)
+    keras_vit.save_checkpoint(opened, tmp_path / "own", format="huggingface")
+    own = module.EomtImageProcessorPil.from_pretrained(tmp_path / "own")
+    for name in ("size", "do_pad", "do_split_image", "resample"):
+        assert getattr(own, name) == getattr(processor, name)
     photo = np.random.default_rng(0).integers(0, 256, (*size, 3), "uint8")
     batch = processor(photo)
     pixels = torch.tensor(np.stack(batch["pixel_values"]))
