@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_vit import data, distribution
-from recipes import experiment, inputs, trained_on, training_step
+from recipes import experiment, inputs, others, trained_on, training_step
 from recipes import workdir as workdirs
 
 # With fewer tokens, attention has little to choose from.
@@ -120,6 +120,8 @@ def record(
         channels=info.channels,
         classes=len(info.class_names),
         data=data,
+        others=workdirs.read_derived(workdir).get("others")
+        or others.described(config),
         weights_place=trained_on.place_of(config.model.weights),
         total_steps=built.total_steps,
         warmup_steps=built.warmup_steps,

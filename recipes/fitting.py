@@ -20,6 +20,7 @@ from recipes import (
     fewshot,
     fields,
     inputs,
+    others,
     training_step,
 )
 from recipes import workdir as workdirs
@@ -50,8 +51,8 @@ def opened(config: experiment.Config, workdir: pathlib.Path):
     No other run may write to the workdir before the context is left.
 
     Raises:
-        ValueError: If the workdir holds a run with another config, or there are
-            no such weights.
+        ValueError: If the workdir holds a run with another config, there are no
+            such weights, or what the run measures or learns from has changed.
     """
     devices = set_up(config)
     with workdirs.lock(workdir, devices):
@@ -61,6 +62,7 @@ def opened(config: experiment.Config, workdir: pathlib.Path):
             workdirs.say_finished(workdir, devices)
         else:
             inputs.check_weights(config.model)
+            others.refuse_changed(workdir, config)
         yield devices, finished
 
 

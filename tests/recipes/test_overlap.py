@@ -11,7 +11,19 @@ import pytest
 from small_runs import results_of
 
 from keras_vit import data
-from recipes import fewshot, finetune, sweep, trained_on, unlabelled
+from recipes import (
+    distill,
+    experiment,
+    fewshot,
+    fields,
+    finetune,
+    fitting,
+    others,
+    sweep,
+    trained_on,
+    unlabelled,
+)
+from recipes import workdir as workdirs
 
 pytestmark = [
     pytest.mark.backend("torch"),
@@ -88,9 +100,10 @@ def test_every_recipe_that_measures_is_above():
         "unlabelled",
         "fewshot",
         "evaluate",
-        # Reads it to count images, and draws pictures of it.
+        # Read it to count images, draw pictures of it, or notice changes.
         "study",
         "miniature_report",
+        "others",
         "trained_on",
     }
 
@@ -186,3 +199,36 @@ def test_a_changed_data_set_is_not_resumed(tmp_path, make_config):
     with pytest.raises(ValueError, match="`dataset` must hold .*Restore the"):
         finetune.run(config, str(tmp_path / "run"))
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == log
+
+
+@pytest.mark.parametrize(
+    "field", ["evaluation.fewshot_dataset", "probe.dataset", "distill.teacher"]
+)
+def test_a_changed_set_to_measure_on_or_teacher_is_not_resumed(field, tmp_path):
+    path = tmp_path / "other.npz"
+    rng = np.random.default_rng(0)
+    arrays = dict(
+        x_train=rng.integers(0, 256, (30, 8, 8), "uint8"),
+        y_train=np.arange(30) % 2,
+    )
+    np.savez(path, **arrays)
+    kind = dict(probe=unlabelled.Config, distill=distill.Config)
+    config = kind.get(field.split(".")[0], experiment.Config)()
+    config = fields.changed(config, {field: str(path)})
+    workdir = tmp_path / "run"
+    made = dict(others=others.described(config))
+    workdirs.write_config(workdir, config, made)
+    with fitting.opened(config, workdir) as (_, finished):
+        assert not finished
+    arrays["y_train"][:2] = arrays["y_train"][1::-1]
+    np.savez(path, **arrays)
+    with pytest.raises(ValueError, match=f"`{field}` must be as when .*Restor"):
+        with fitting.opened(config, workdir):
+            pass
+    # Which its figures do not need.
+    made |= dict(total_steps=1)
+    workdirs.write_config(workdir, config, made)
+    (workdir / "metrics.csv").write_text("step\n1\n")
+    (workdir / "last.keras").touch()
+    with fitting.opened(config, workdir) as (_, finished):
+        assert finished

@@ -5,7 +5,8 @@ import pytest
 from small_runs import rows_of
 
 import keras_vit
-from recipes import checks, cli, finetune, inputs, pretrain
+from recipes import checks, cli, finetune, inputs, others, pretrain
+from recipes import workdir as workdirs
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -60,6 +61,9 @@ def test_sigmoid_and_linear_decay_train(tmp_path, make_config):
     assert 5 < results["loss"] < 11
     row = rows_of(tmp_path / "run")[-1]
     assert 0.1 < float(row["digits/1-shot"]) < float(row["digits/2-shot"])
+    there = workdirs.read_derived(tmp_path / "run")["others"]
+    assert there == others.described(config)
+    assert len(there["evaluation.fewshot_dataset"]) == 2
     model = keras.models.load_model(tmp_path / "run" / "last.keras")
     assert model.get_layer("encoderblock_0").remat
     # What fine-tuning begins with.
