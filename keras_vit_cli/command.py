@@ -153,7 +153,12 @@ def read_by_another():
 
 
 def escape_output() -> None:
-    """Print what the encoding of stdout lacks as in stderr, such as \\xe4."""
+    """Print what the encoding of stdout lacks as in stderr, such as \\xe4.
+
+    Where stdout is closed, as by `>&-`, what is printed goes nowhere.
+    """
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 

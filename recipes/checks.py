@@ -2,10 +2,11 @@
 
 import dataclasses
 import difflib
+from typing import Any
 
 import keras_vit
 from keras_vit import data
-from keras_vit.models import families
+from keras_vit.models import arguments, families
 from recipes import choices, experiment, fields, scored
 
 # The values of fields that name one of a few.
@@ -113,10 +114,27 @@ def _check_names(config):
             "`model.name` must be a constructor of keras_vit. Received: "
             f"model.name={model!r}. Nearest names: {near or names}"
         )
+    _check_architecture(config.model)
     if config.optim.name not in choices.OPTIMIZERS:
         choices.find_optimizer(config.optim.name)
     if config.schedule.name not in choices.SCHEDULES:
         choices.find_schedule(config.schedule.name)
+
+
+def _check_architecture(model):
+    """Refuse fields that the model does not have."""
+    family: Any = families.of(model.name)
+    known = {field.name for field in dataclasses.fields(family.config)}
+    known |= arguments.KINDS.keys()
+    for name, value in dataclasses.asdict(model.architecture).items():
+        if value and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise ValueError(
+                f"`model.architecture.{name}` must be left out for "
+                f"model.name={model.name!r}, which has no such field. "
+                f"Received: model.architecture.{name}={value!r}"
+                + "".join(f". Did you mean {each!r}?" for each in near)
+            )
 
 
 def _check_numbers(config):

@@ -304,6 +304,16 @@ def test_an_architecture_out_of_range_is_refused(name, value):
         checks.check(config)
 
 
+def test_a_field_of_another_architecture_is_refused_by_name():
+    other = experiment.Architecture(num_heads=2)
+    config = changed(experiment.Config(), num_epochs=1, architecture=other)
+    checks.check(config)
+    config.model.name = "MLPMixer"
+    message = r"`model.architecture.num_heads` must be left out .*'num_layers'"
+    with pytest.raises(ValueError, match=message):
+        checks.check(config)
+
+
 def test_a_dtype_policy_that_cannot_train_is_refused():
     config = changed(experiment.Config(), num_epochs=1, dtype_policy="int8")
     with pytest.raises(ValueError, match="`model.dtype_policy` must be one of"):

@@ -1,5 +1,6 @@
 """How a command starts, and how it ends after an error."""
 
+import csv
 import importlib
 import io
 import os
@@ -83,6 +84,14 @@ def print_to_nobody(words):
 def test_output_that_nobody_reads_ends_the_command_quietly(words):
     ended = processes.Forked(print_to_nobody, words).end(60)
     assert ended == (141, "")
+
+
+def test_without_stdout_what_is_printed_goes_nowhere(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)  # as `>&-` makes it
+    ended = command.entry(lambda words: csv.writer(sys.stdout).writerow(words))
+    assert ended(["x"]) == 3
+    with sys.stdout as made:
+        assert not made.isatty()
 
 
 def test_names_that_stdout_cannot_print_are_escaped(monkeypatch):
