@@ -101,7 +101,7 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
             with inputs.naming_broken_files(train.images, evaluated.images):
                 _train(config, workdir, devices, info, made, parts, batches)
         log = workdir / "metrics.csv"
-        results = fitting.results(workdirs.read_log(log), best_by)
+        results = fitting.results(log, best_by)
         if devices.is_main:
             figures.plot_curves(log, workdir / "curves.png")
             examples = _draw(workdir, evaluated, batches[1])

@@ -203,7 +203,7 @@ class NoticeCollapse(keras.callbacks.Callback):
         self.highest: dict[str, float] = {}
 
     def on_train_begin(self, logs=None):
-        for row in workdirs.read_log(self.log):
+        for row in workdirs.read_log(self.log, *MEASURES):
             self._fallen(row)
 
     def on_epoch_end(self, epoch, logs=None):

@@ -98,9 +98,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         with inputs.naming_broken_files(train, evaluation):
             if not finished:
                 _train(config, workdir, devices, images, batches)
-            results = fitting.results(
-                workdirs.read_log(workdir / "metrics.csv")
-            )
+            results = fitting.results(workdir / "metrics.csv")
             if devices.is_main:
                 # Evenly spaced images, so that all classes are shown.
                 shown, labels = _every_nth(

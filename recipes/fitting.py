@@ -232,21 +232,21 @@ def _explaining_ends(config, devices, checkpoints):
         raise
 
 
-def results(
-    rows: list[dict[str, str]], best_by: str = "accuracy"
-) -> dict[str, float]:
+def results(log: pathlib.Path, best_by: str = "accuracy") -> dict[str, float]:
     """Return the results of the last evaluation, and those of the best.
 
     The best evaluation is selected on the evaluation images, so the result to
     report is the last one.
 
     Args:
+        log: The metrics.csv of a run.
         best_by: "accuracy", of which more is better, or "loss".
 
     Returns:
         "loss", "accuracy" and "step" of the last evaluation, and "best_loss",
         "best_accuracy" and "best_step".
     """
+    rows = workdirs.read_log(log, f"val_{best_by}")
     last = _evaluation(rows[-1])
     best = _evaluation(_best(rows, best_by))
     return last | {f"best_{name}": value for name, value in best.items()}
@@ -307,7 +307,8 @@ def _end_with_the_others(devices, checkpoints):
 def _callbacks(built, config, devices, workdir, progress, measurements):
     log = workdir / "metrics.csv"
     every = built.eval_every
-    workdirs.refuse_missing_log(workdir, range(every, progress.step + 1, every))
+    evaluated = range(every, progress.step + 1, every)
+    workdirs.refuse_missing_log(workdir, evaluated, f"val_{built.best_by}")
     rows = workdirs.cut_log(log, progress.step) if devices.is_main else []
     callbacks = [progress]
     if config.optim.ema_momentum:

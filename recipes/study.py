@@ -267,19 +267,19 @@ def _result(config, folder, report):
     if config.evaluation.fewshot_dataset:
         dataset = _name_of(config.evaluation.fewshot_dataset)
         name = f"{dataset}/{config.evaluation.fewshot_shots[0]}-shot"
-    rows = workdirs.read_log(folder / "metrics.csv")
+    log = folder / "metrics.csv"
     derived = workdirs.read_derived(folder)
     examples = derived["train_images"] * config.data.repeats
     per_epoch = examples / config.data.batch_size
     curve = [
         (int(row["step"]) / per_epoch, float(row[name]))
-        for row in rows
+        for row in workdirs.read_log(log, name)
         # Few-shot accuracy is not measured at every evaluation.
         if math.isfinite(float(row[name]))
     ]
     accuracy = curve[-1][1]
     if report == "best":
-        epoch = fitting.results(rows)["best_step"] / per_epoch
+        epoch = fitting.results(log)["best_step"] / per_epoch
         accuracy = min(curve, key=lambda point: abs(point[0] - epoch))[1]
     eval_images = derived.get("eval_images", 0)
     if config.evaluation.fewshot_dataset:

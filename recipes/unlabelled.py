@@ -114,7 +114,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
         if not finished:
             _train(config, workdir, devices)
         log = workdir / "metrics.csv"
-        results = fitting.results(workdirs.read_log(log), "loss")
+        results = fitting.results(log, "loss")
         if devices.is_main:
             figures.plot_curves(log, workdir / "curves.png")
             _report(config, workdir, results)

@@ -244,7 +244,7 @@ def _is_finished(workdir):
 
 
 def refuse_missing_log(
-    workdir: pathlib.Path, evaluated: Collection[int]
+    workdir: pathlib.Path, evaluated: Collection[int], *columns: str
 ) -> None:
     """Refuse to resume without what a run has written of its evaluations.
 
@@ -252,8 +252,10 @@ def refuse_missing_log(
 
     Args:
         evaluated: The steps after which the run was evaluated.
+        *columns: Columns that the log must have.
     """
-    there = {int(row["step"]) for row in read_log(workdir / "metrics.csv")}
+    rows = read_log(workdir / "metrics.csv", *columns)
+    there = {int(row["step"]) for row in rows}
     for step in evaluated:
         if step not in there:
             raise ValueError(
@@ -271,30 +273,55 @@ def refuse_missing_log(
         )
 
 
-def read_log(path: pathlib.Path) -> list[dict[str, str]]:
+def read_log(path: pathlib.Path, *columns: str) -> list[dict[str, str]]:
     """Return the complete rows of a log.
+
+    Args:
+        path: A CSV file, which need not exist.
+        *columns: Columns that it must have besides "step". Their values, and
+            those of evaluations, such as "val_loss", must be numbers.
 
     Raises:
         ValueError: If it is not as a run has written it.
     """
+    rows: list = []
     try:
-        rows = list(csv.DictReader(_complete_lines(path)))
-        is_log = all(map(_is_whole, rows))
-    except (UnicodeDecodeError, csv.Error):
-        is_log = False
-    if not is_log:
-        raise ValueError(
-            "metrics.csv must be as a run has written it, with a step in each "
-            f"row and a value in each column. Received: {str(path)!r}, which "
-            "is not. Restore it, or give another --workdir."
-        )
-    return rows
-
-
-def _is_whole(row):
-    return str(row.get("step")).isdigit() and not any(
-        None in pair for pair in row.items()
+        reader = csv.DictReader(_complete_lines(path))
+        for row in reader:
+            if found := _what_is_wrong(row, columns):
+                wrong = f"line {reader.line_num} with {found}"
+                break
+            rows.append(row)
+        else:
+            return rows
+    except (UnicodeDecodeError, csv.Error) as error:
+        wrong = f"which no run has written ({error})"
+    raise ValueError(
+        "metrics.csv must be as a run has written it, with a step in each row "
+        f"and a value in each column. Received: {str(path)!r}, {wrong}. "
+        "Restore it, or give another --workdir."
     )
+
+
+def _what_is_wrong(row, columns):
+    """Return what a row of a log has that no run writes, "" for nothing."""
+    for name, text in row.items():
+        if name is None or text is None:
+            return "another number of values than the first line"
+        is_read = name in columns or name.startswith("val_")
+        if not (text.isdecimal() if name == "step" else _is_number(text)):
+            if name == "step" or is_read:
+                return f"{name}={text!r}"
+    missing = {"step", *columns} - row.keys()
+    return f"no {min(missing)!r}" if missing else ""
+
+
+def _is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def cut_log(path: pathlib.Path, step: int) -> list[dict[str, str]]:

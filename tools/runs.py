@@ -130,7 +130,7 @@ def _read(folder):
             steps=steps,
             curve=curve,
         )
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    except (LookupError, TypeError, ValueError, OSError, csv.Error) as error:
         raise ValueError(
             "is no run of fine-tuning that can be read "
             f"({type(error).__name__}: {error})"

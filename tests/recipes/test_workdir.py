@@ -19,6 +19,7 @@ from recipes import (
     fewshot,
     fields,
     finetune,
+    fitting,
     pretrain,
     sweep,
     unlabelled,
@@ -64,15 +65,40 @@ def test_a_blank_line_of_a_log_is_no_row(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["epoch,loss\n0,1\n", "0,3\n1,6\n", "step,loss\n3\n", "step\n3,1\n"]
+    ("text", "wrong"),
+    [
+        ("epoch,loss\n0,1\n", "line 2 with no 'step'"),
+        ("0,3\n1,6\n", "line 2 with no 'step'"),
+        ("step,loss\n3\n", "line 2 with another number of values than"),
+        ("step\n3,1\n", "line 2 with another number of values than"),
+        ("step,val_loss\n3,1\n\n6,one\n", "line 4 with val_loss='one'"),
+    ],
 )
-def test_a_log_that_no_run_wrote_is_refused(tmp_path, text):
+def test_a_log_that_no_run_wrote_is_refused(tmp_path, text, wrong):
     log = tmp_path / "metrics.csv"
     log.write_text(text)
     for read in (workdirs.read_log, lambda path: workdirs.cut_log(path, 3)):
-        with pytest.raises(ValueError, match="as a run has written it.*csv'"):
+        message = f"as a run has written it.*csv', {wrong}"
+        with pytest.raises(ValueError, match=message):
             read(log)
     assert log.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("step,val_loss,val_acc\n3,1,0\n", "line 2 with no 'val_accuracy'"),
+        ("step,val_accuracy\n3,nan\n6,\n", "line 3 with val_accuracy=''"),
+    ],
+)
+def test_a_log_without_what_is_reported_is_refused(tmp_path, text, wrong):
+    (tmp_path / "metrics.csv").write_text(text)
+    for read in (
+        lambda: fitting.results(tmp_path / "metrics.csv"),
+        lambda: workdirs.refuse_missing_log(tmp_path, (3,), "val_accuracy"),
+    ):
+        with pytest.raises(ValueError, match=wrong):
+            read()
 
 
 def test_a_run_does_not_resume_without_its_evaluations(tmp_path):
