@@ -77,8 +77,7 @@ def check(config: Config) -> None:
     }.get(own.method, ())
     kind = f"distill.method={own.method!r}"
     if not own.teacher:
-        names = ("weight", "temperature", "probabilities", "predictions")
-        unread = tuple(f"distill.{name}" for name in names)
+        unread = tuple(f"distill.{x.name}" for x in dataclasses.fields(own))
         kind = "a run without `distill.teacher`"
     scored.refuse_unused(config, unread, kind)
 

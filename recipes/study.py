@@ -339,6 +339,11 @@ def _check(config):
             f"variants={names}"
         )
     checks.check_choice("report", config.report, REPORTS)
+    if config.transfers and config.report != "last":
+        raise ValueError(
+            "`report` must be 'last' with `transfers`, whose sweeps report the "
+            f"last evaluation. Received: report={config.report!r}"
+        )
     checks.check_choice("figure", config.figure, study_figures.KINDS)
     checks.check_choice("x", config.x, ("", "compute", "train_images"))
     checks.check_range("num_seeds", config.num_seeds, 1)

@@ -126,6 +126,9 @@ def check(config: Config) -> None:
     checks.check(config)
     checks.check_choice("objective", config.objective, tuple(METHODS))
     checks.check_range("probe.every", config.probe.every, 1)
+    if not config.probe.dataset:
+        kind = "a run without `probe.dataset`"
+        scored.refuse_unused(config, ["probe.every"], kind)
     scored.refuse_unused(config, UNUSED, "training without labels")
     others = [name for name in METHODS if name != config.objective]
     scored.refuse_unused(config, others, f"objective={config.objective!r}")

@@ -246,6 +246,7 @@ def test_settings():
     def config_of(arguments):
         path = f"recipes/configs/distill.py:{arguments}"
         config, *_ = cli.parse(["", f"--config={path}"], path.split(":")[0])
+        config.distill.teacher = "x"
         distill.check(config)
         return config
 
@@ -283,8 +284,11 @@ def test_settings():
         ("x", "hard", "distill.temperature"),
         ("x", "match", "distill.weight"),
         ("x", "match", "optim.label_smoothing"),
-        ("", "soft", "distill.temperature"),
+        ("", "hard", "distill.temperature"),
+        ("", "soft", "distill.method"),
     ):
         config = small(teacher=teacher, method=method)
+        if path != "distill.method":
+            config = fields.changed(config, {path: 0.5})
         with pytest.raises(ValueError, match=f"`{path}` has no effect on"):
-            distill.check(fields.changed(config, {path: 0.5}))
+            distill.check(config)

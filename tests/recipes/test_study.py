@@ -299,6 +299,10 @@ def test_a_variant_multiplies_what_the_run_has():
         (dict(name="a/b"), "`name` must be a name without '/'"),
         (dict(num_seeds=2**32 + 1), "`seed` must be .* below 4294967296"),
         (dict(transfers=(sweep.Config(),) * 2), "data sets of different names"),
+        (
+            dict(transfers=(sweep.Config(),), report="best"),
+            "`report` must be 'last' with `transfers`",
+        ),
     ],
 )
 def test_what_is_no_study_is_refused(tmp_path, changes, message):

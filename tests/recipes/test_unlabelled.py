@@ -254,6 +254,7 @@ def test_pixels_have_no_accuracy_and_micro_batches_work(tmp_path):
         ),
         (dict(batch_size=0), "`data.batch_size` must be at least 1"),
         ({"probe.every": 0}, "`probe.every` must be at least 1"),
+        ({"probe.every": 2}, "`probe.every` has no effect on a run without"),
         (dict(label_smoothing=0.1), "`optim.label_smoothing` has no effect"),
         ({"mae.mask_ratio": 0.5}, "`mae` has no effect on objective='masked_"),
     ],
