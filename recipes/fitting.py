@@ -5,6 +5,7 @@ import dataclasses
 import errno
 import os
 import pathlib
+import shutil
 import sys
 import traceback
 from collections.abc import Callable
@@ -317,6 +318,7 @@ def _callbacks(built, config, devices, workdir, progress, measurements):
     callbacks += measurements  # of which one may choose the best model
     callbacks.append(_SaveModels(built, workdir, devices, rows))
     if devices.is_main:
+        _remove_parts(workdir)
         callbacks += [
             keras.callbacks.CSVLogger(log, append=bool(rows)),
             keras.callbacks.TensorBoard(
@@ -349,6 +351,16 @@ def _close_logs(callbacks):
         if isinstance(callback, keras.callbacks.CSVLogger):
             if callback.csv_file is not None:
                 callback.csv_file.close()
+
+
+def _remove_parts(workdir):
+    """Remove models that a killed process has left incomplete.
+
+    No other writes those of a run, which holds the workdir.
+    """
+    for name in ("last.keras", "best.keras", "autoencoder.keras"):
+        for part in workdir.glob(f".part-*/{name}"):
+            shutil.rmtree(part.parent, ignore_errors=True)
 
 
 class _Callbacks(keras.callbacks.CallbackList):

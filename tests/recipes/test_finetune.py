@@ -168,8 +168,14 @@ def test_a_finished_run_without_its_last_model_saves_it_again(
 ):
     workdir = tmp_path / "again"
     shutil.copytree(digits_run[1], workdir)
+    # Killed while it saved it, and beside it another command that runs.
+    parts = workdir / ".part-killed", workdir / ".part-running"
+    for part, name in zip(parts, ("last.keras", "model.onnx"), strict=True):
+        part.mkdir()
+        shutil.copy(workdir / "last.keras", part / name)
     (workdir / "last.keras").unlink()
     assert finetune.run(make_config(), str(workdir)) == digits_run[2]
+    assert [part.exists() for part in parts] == [False, True]
     assert rows_of(workdir) == rows_of(digits_run[1])
     ours, theirs = (
         keras.models.load_model(x / "last.keras", compile=False).get_weights()
