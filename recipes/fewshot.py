@@ -23,6 +23,7 @@ from recipes import (
     experiment,
     fields,
     inputs,
+    scored,
     trained_on,
     training_step,
 )
@@ -197,7 +198,10 @@ def check(config: Config) -> None:
             )
     for number in config.neighbours:
         checks.check_range("neighbours", number, 0)
-    if any(config.neighbours) and not config.temperature > 0:
+    if not any(config.neighbours):
+        kind = f"a measurement of neighbours={config.neighbours}"
+        scored.refuse_unused(config, ["temperature"], kind)
+    elif not config.temperature > 0:
         raise ValueError(
             "`temperature` must be positive. Received: "
             f"temperature={config.temperature}"

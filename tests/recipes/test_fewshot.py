@@ -153,6 +153,10 @@ def test_what_cannot_be_measured_is_refused(tmp_path, changes, message):
         ({"num_draws": 0}, "`num_draws` must be at least 1"),
         ({"neighbours": (-1,)}, "`neighbours` must be at least 0"),
         ({"temperature": 0.0}, "`temperature` must be positive"),
+        (
+            {"neighbours": (0,), "temperature": 0.1},
+            "`temperature` has no effect on a measurement of neighbours=",
+        ),
         ({"seed": -1}, "`seed` must be at least 0"),
         (
             {"data": fewshot.Data(split_seed=-1)},
