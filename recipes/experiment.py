@@ -22,8 +22,8 @@ class Model:
         tune: "all", "head" (a linear probe of the frozen model) or "lora"
             (head and low-rank updates of attention).
         lora_rank: Rank of the updates of "lora".
-        head_bias: Initial bias of the head, such as -10 with a loss of
-            "sigmoid".
+        head_bias: Initial bias of a head that the weights do not have, such as
+            -10 with a loss of "sigmoid".
         dtype_policy: "float32", "mixed_bfloat16", ...
         remat: Whether Transformer blocks recompute their activations in the
             backward pass: less memory, a third more work.

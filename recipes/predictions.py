@@ -119,6 +119,12 @@ def _refuse_others(folder, config, images):
     here = json.loads(json.dumps(here))
     path = folder / "predictions.json"
     if not path.exists():
+        if any((folder / name).exists() for name in names):
+            raise ValueError(
+                "`distill.predictions` must have a predictions.json, which "
+                "says what its predictions are of. Received: "
+                f"{str(folder)!r} without. Restore it, or give another folder."
+            )
         folder.mkdir(parents=True, exist_ok=True)
         workdirs.write_json(path, here)
         return

@@ -196,6 +196,9 @@ def test_stored_predictions_are_written_once(tmp_path, monkeypatch):
     config.seed += 1
     with pytest.raises(ValueError, match="which differs in seed"):
         distill.prepare(config, devices, images, batches)
+    (tmp_path / "predictions/predictions.json").unlink()
+    with pytest.raises(ValueError, match="must have a predictions.json"):
+        distill.prepare(config, devices, images, batches)
 
 
 @pytest.mark.backend("torch")
