@@ -39,7 +39,8 @@ class Progress(keras.callbacks.Callback):
     everything up to it, including the last evaluation, is then finished and
     logged.
 
-    Must be the first callback. The logs get "step" and "learning_rate".
+    Must be the first callback. The logs get "step" and "learning_rate", which
+    is that of the next step, as Keras' TensorBoard callback has it.
 
     Args:
         checkpoints: Where to save.
