@@ -24,6 +24,15 @@ NON_HYPERPARAMETERS = (
 )
 # The paper's names of pre-training data sets.
 PRETRAINING = dict(imagenet2012="ImageNet", imagenet21k="I21k", jft300m="JFT")
+# The errors of files that no run has written.
+UNREADABLE = (
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    OSError,
+    csv.Error,
+)
 # Splits that are not development splits.
 TEST_SPLITS = ("", "test", "validation")
 
@@ -106,8 +115,8 @@ def _read(folder):
         config, derived = config_of(folder)
         with open(folder / "metrics.csv", newline="") as file:
             rows = list(csv.DictReader(file))
-        steps = tuple(int(row["step"]) for row in rows)
-        curve = tuple(100 * float(row["val_accuracy"]) for row in rows)
+        steps = tuple(_numbers(rows, "step", int))
+        curve = tuple(100 * x for x in _numbers(rows, "val_accuracy", float))
         total_steps = derived["total_steps"]
         is_dev = config.get("data.dev_fraction") or (
             config["data.eval_split"] not in TEST_SPLITS
@@ -130,7 +139,7 @@ def _read(folder):
             steps=steps,
             curve=curve,
         )
-    except (LookupError, TypeError, ValueError, OSError, csv.Error) as error:
+    except UNREADABLE as error:
         raise ValueError(
             "is no run of fine-tuning that can be read "
             f"({type(error).__name__}: {error})"
@@ -144,6 +153,17 @@ def _read(folder):
     if "objective" in config:
         raise ValueError("was trained without labels: its accuracy is no top-1")
     return run
+
+
+def _numbers(rows, name, kind):
+    """Yield the values of a column of metrics.csv."""
+    for line, row in enumerate(rows, 2):
+        try:
+            yield kind(row[name])
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"metrics.csv, line {line}: {name}={row[name]!r}"
+            ) from None
 
 
 def paper_name(constructor: str) -> str:

@@ -184,6 +184,10 @@ def test_what_is_no_finished_run_is_named_and_left_out(tmp_path, capsys):
     (foreign / "config.json").write_text("[]")
     other = write_run(tmp_path / "other", [0.5])
     (other / "metrics.csv").write_text("step,val_loss\n100,0.5\n")
+    listed = write_run(tmp_path / "listed", [0.5])
+    (listed / "config.json").write_text('{"config": [], "derived": {}}')
+    text = write_run(tmp_path / "text", [0.5])
+    (text / "metrics.csv").write_text("step,val_accuracy\n100,half\n")
     dev = write_run(tmp_path / "dev", [0.5], eval_split="val200")
     # Masked patches too are right or wrong.
     masked = write_run(tmp_path / "masked", [0.5], objective="masked_patch")
@@ -194,6 +198,12 @@ def test_what_is_no_finished_run_is_named_and_left_out(tmp_path, capsys):
         (
             other,
             "is no run of fine-tuning that can be read (KeyError: 'val_acc",
+        ),
+        (listed, "is no run of fine-tuning that can be read (AttributeError"),
+        (
+            text,
+            "is no run of fine-tuning that can be read (ValueError: "
+            "metrics.csv, line 2: val_accuracy='half')",
         ),
         (dev, "was evaluated on a development split"),
         (masked, "was trained without labels"),
