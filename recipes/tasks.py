@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import os
 import pathlib
 import re
 import shlex
@@ -72,6 +73,8 @@ READ_BY = {
     "num_points": ("eomt",),
     "no_object_weight": SETS,
 }
+# Those that only folders of one's own need.
+OF_FOLDERS = ("task.zero_is_ignored", "task.depth_unit")
 # And those that only one task reads.
 OF_TASK = {"zero_is_ignored": "segmentation", "depth_unit": "depth"}
 
@@ -239,6 +242,13 @@ def check(config: Config) -> None:
             unread = ("data.eval_fraction", "data.split_seed")
             kind = f"{config.data.dataset!r}, which has a part for evaluation"
             scored.refuse_unused(config, unread, kind)
+        dataset = config.data.dataset
+        if not os.path.isdir(os.path.expanduser(dataset)):
+            kind = f"{dataset!r}, which is no folder"
+            scored.refuse_unused(config, OF_FOLDERS, kind)
+        if dataset == "digit_scenes" or task.name in ("segmentation", "depth"):
+            kind = "a set of no files with boxes"
+            scored.refuse_unused(config, ["data.broken"], kind)
     if len(task.scales) != 2 or not 0 < task.scales[0] <= task.scales[1]:
         raise ValueError(
             "`task.scales` must be the least and the largest scale. Received: "

@@ -167,6 +167,9 @@ def test_wrong_settings_are_refused(tmp_path):
         ("detection", "task.num_blocks", 3),
         ("segmentation", "task.no_object_weight", 0.5),
         ("detection", "task.depth_unit", 1.0),
+        ("depth", "task.depth_unit", 1.0),
+        ("segmentation", "task.zero_is_ignored", True),
+        ("detection", "data.broken", "skip"),
     ):
         config = fields.changed(small(task), {path: value})
         with pytest.raises(ValueError, match=f"`{path}` has no effect on"):
@@ -176,7 +179,9 @@ def test_wrong_settings_are_refused(tmp_path):
     )
     with pytest.raises(ValueError, match="'own', which has a part for eval"):
         tasks.run(config, tmp_path)
-    config = fields.changed(small("depth"), {"task.depth_unit": 0.0})
+    config = fields.changed(
+        small("depth"), {"data.dataset": str(tmp_path), "task.depth_unit": 0.0}
+    )
     with pytest.raises(ValueError, match="`depth_unit` must be a positive"):
         tasks.run(config, tmp_path / "depth")
     with pytest.raises(ValueError, match=r"detect.py must be MODEL,DATASET"):
