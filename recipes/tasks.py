@@ -228,27 +228,7 @@ def check(config: Config) -> None:
             "`task.auxiliary_blocks` empty. Received: task.head="
             f"{_head(config)!r}, task.auxiliary_blocks={task.auxiliary_blocks}"
         )
-    scored.refuse_unused(config, UNUSED, "a task")
-    head = _head(config)
-    unread = [f"task.{k}" for k, names in READ_BY.items() if head not in names]
-    scored.refuse_unused(config, unread, f"the head {head!r}")
-    unread = [f"task.{k}" for k, name in OF_TASK.items() if name != task.name]
-    scored.refuse_unused(config, unread, f"task.name={task.name!r}")
-    if task.name == "actions":
-        scored.refuse_unused(config, OF_IMAGES, "actions in videos")
-    else:
-        scored.refuse_unused(config, OF_CLIPS, "a task of images")
-        if config.data.dataset != "digit_scenes":
-            unread = ("data.eval_fraction", "data.split_seed")
-            kind = f"{config.data.dataset!r}, which has a part for evaluation"
-            scored.refuse_unused(config, unread, kind)
-        dataset = config.data.dataset
-        if not os.path.isdir(os.path.expanduser(dataset)):
-            kind = f"{dataset!r}, which is no folder"
-            scored.refuse_unused(config, OF_FOLDERS, kind)
-        if dataset == "digit_scenes" or task.name in ("segmentation", "depth"):
-            kind = "a set of no files with boxes"
-            scored.refuse_unused(config, ["data.broken"], kind)
+    _refuse_unused(config)
     if len(task.scales) != 2 or not 0 < task.scales[0] <= task.scales[1]:
         raise ValueError(
             "`task.scales` must be the least and the largest scale. Received: "
@@ -258,6 +238,31 @@ def check(config: Config) -> None:
         raise ValueError(
             "`model.tune` must be 'all' or 'head' for tasks. Received: 'lora'"
         )
+
+
+def _refuse_unused(config):
+    """Refuse settings that the task, its head or its data do not read."""
+    scored.refuse_unused(config, UNUSED, "a task")
+    task, head = config.task, _head(config)
+    unread = [f"task.{k}" for k, names in READ_BY.items() if head not in names]
+    scored.refuse_unused(config, unread, f"the head {head!r}")
+    unread = [f"task.{k}" for k, name in OF_TASK.items() if name != task.name]
+    scored.refuse_unused(config, unread, f"task.name={task.name!r}")
+    if task.name == "actions":
+        scored.refuse_unused(config, OF_IMAGES, "actions in videos")
+    else:
+        scored.refuse_unused(config, OF_CLIPS, "a task of images")
+        dataset = config.data.dataset
+        if dataset != "digit_scenes":
+            unread = ("data.eval_fraction", "data.split_seed")
+            kind = f"{dataset!r}, which has a part for evaluation"
+            scored.refuse_unused(config, unread, kind)
+        if not os.path.isdir(os.path.expanduser(dataset)):
+            kind = f"{dataset!r}, which is no folder"
+            scored.refuse_unused(config, OF_FOLDERS, kind)
+        if dataset == "digit_scenes" or task.name in ("segmentation", "depth"):
+            kind = "a task without files of boxes"
+            scored.refuse_unused(config, ["data.broken"], kind)
 
 
 def _check_eval_view(config):
