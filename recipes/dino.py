@@ -170,6 +170,9 @@ def describe(config, built) -> str:
 def check(config) -> None:
     """Refuse what this objective does not support."""
     scored.refuse_unused(config, UNUSED, "the objective 'dino'")
+    if not config.dino.patch_weight:
+        kind = "a run of dino.patch_weight=0"
+        scored.refuse_unused(config, ["dino.masked"], kind)
     settings(config, total_steps=1)
     if config.run.micro_batches > 1:
         raise ValueError(

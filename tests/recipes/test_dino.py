@@ -147,6 +147,7 @@ def test_settings():
         ("model.tune", "head", "`model.tune` must be 'all'"),
         ("optim.ema_momentum", 0.5, "`optim.ema_momentum` must be 0"),
         ("data.augment", ("MixUp",), "`data.augment` has no effect on"),
+        ("dino.masked", (0.2, 0.4), "`dino.masked` has no effect on a run of"),
     ):
         with pytest.raises(ValueError, match=message):
             unlabelled.check(small_config(**{path: value}))
