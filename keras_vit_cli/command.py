@@ -155,10 +155,11 @@ def read_by_another():
 def escape_output() -> None:
     """Print what the encoding of stdout lacks as in stderr, such as \\xe4.
 
-    Where stdout is closed, as by `>&-`, what is printed goes nowhere.
+    What is printed to a closed one of them, as by `>&-`, goes nowhere.
     """
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 

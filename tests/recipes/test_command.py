@@ -86,11 +86,15 @@ def test_output_that_nobody_reads_ends_the_command_quietly(words):
     assert ended == (141, "")
 
 
-def test_without_stdout_what_is_printed_goes_nowhere(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", None)  # as `>&-` makes it
-    ended = command.entry(lambda words: csv.writer(sys.stdout).writerow(words))
-    assert ended(["x"]) == 3
-    with sys.stdout as made:
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_what_is_printed_to_a_closed_output_goes_nowhere(name, monkeypatch):
+    monkeypatch.setattr(sys, name, None)  # as `>&-` makes it
+
+    def write(words):
+        return csv.writer(getattr(sys, name)).writerow(words)
+
+    assert command.entry(write)(["x"]) == 3
+    with getattr(sys, name) as made:
         assert not made.isatty()
 
 
