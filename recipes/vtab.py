@@ -192,11 +192,18 @@ def _run_tasks(run, workdir, devices, tasks):
 
 def _accuracies(workdir):
     """Return the results of the finished tasks."""
+    path = workdir / "results.json"
     try:
-        content = json.loads((workdir / "results.json").read_text())
+        found = json.loads(path.read_text())["accuracies"]
+        return {task: float(x) for task, x in found.items()}
     except FileNotFoundError:
         return {}
-    return content["accuracies"]
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise ValueError(
+            "results.json must hold accuracies by task, as this recipe writes "
+            f"it. Received: {str(path)!r}, which does not. Remove it: finished "
+            "tasks are not trained again."
+        ) from None
 
 
 def _results(accuracies):

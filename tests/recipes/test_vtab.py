@@ -80,6 +80,10 @@ def test_tasks_are_run_once_and_scored(tmp_path, make_config, capsys):
 
     # Once more there is nothing left to do.
     assert vtab.run(config, str(tmp_path)) == results
+    for text in ("[]", '{"accuracies": {"dtd": "half"}}'):
+        (tmp_path / "results.json").write_text(text)
+        with pytest.raises(ValueError, match="results.json must hold .*Remove"):
+            vtab.run(config, str(tmp_path))
     other = vtab.Config(run=changed(run, base_lr=0.5))
     with pytest.raises(ValueError, match="optim.base_lr: 0.01 there, 0.5 here"):
         vtab.run(other, str(tmp_path))
