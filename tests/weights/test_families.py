@@ -96,6 +96,34 @@ def test_scenics_post_activation_is_read_and_written(tmp_path):
     for name, array in arrays.items():
         np.testing.assert_array_equal(back[name], array)
 
+    # big_vision's names: other epsilons belong to them, and what its training
+    # saves beside is not read.
+    theirs = {
+        f"params/{name.replace('output_projection', 'head')}": array
+        for name, array in arrays.items()
+    }
+    theirs |= {"opt/0/count": np.int32(3), "chrono/seen": np.float32(1)}
+    np.savez(tmp_path / "big_vision.npz", **theirs)
+    again = keras_vit.from_pretrained(
+        tmp_path / "big_vision.npz", pixel_mean=127.5, pixel_std=127.5
+    )
+    assert again.architecture.numerics == "authors"
+    for name, value in values_of(again).items():
+        np.testing.assert_array_equal(value, values_of(model)[name])
+
+
+def test_a_mixer_of_big_vision_is_that_of_the_authors(tmp_path):
+    data, path = golden("mixer")
+    arrays = arrays_of(path)
+    theirs = {f"params/{name}": array for name, array in arrays.items()}
+    theirs["opt/0/count"] = np.int32(3)
+    np.savez(tmp_path / "big_vision.npz", **theirs)
+    model = keras_vit.from_pretrained(tmp_path / "big_vision.npz")
+    expected = keras_vit.from_pretrained(path)
+    assert model.architecture == expected.architecture
+    for name, value in values_of(model).items():
+        np.testing.assert_array_equal(value, values_of(expected)[name])
+
 
 def test_a_gated_mixer_is_refused(tmp_path):
     _, path = golden("mixer")

@@ -49,6 +49,61 @@ def test_outputs_are_those_of_the_library(name, tmp_path):
 
 
 @pytest.mark.backend("torch")
+def test_a_beit_without_a_config_reads_the_mean_of_its_square(tmp_path):
+    case, _ = open_case("timm_beit", tmp_path)
+    own = keras_vit.from_pretrained(str(tmp_path))
+    (tmp_path / "config.json").unlink()
+    model = keras_vit.from_pretrained(
+        str(tmp_path),
+        num_heads=own.architecture.num_heads,
+        activation="gelu",
+        layer_norm_epsilon=1e-6,
+        include_preprocessing=False,
+    )
+    assert model.architecture.pooling == "gap_norm"
+    assert model.input_shape == own.input_shape
+    scaled = (draw_pixels(case["size"]) - own.pixel_mean) / own.pixel_std
+    assert difference(model(scaled), case["logits"]) <= 1e-5
+
+
+@pytest.mark.backend("torch")
+def test_what_is_asked_for_names_what_can_be_given(tmp_path):
+    open_case("timm_dinov3", tmp_path)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(ValueError, match="`rotary`.* must be given") as error:
+        keras_vit.from_pretrained(str(tmp_path))
+    assert "'none'" not in str(error.value)
+    assert "`ls1.gamma` for `gamma_1`" in str(error.value)
+
+
+@pytest.mark.backend("torch")
+def test_a_dinov2_of_its_authors_has_their_names(tmp_path):
+    from safetensors.numpy import save_file
+
+    case, arrays = open_case("timm_dinov2_swiglu", tmp_path / "timm")
+    theirs = {"mask_token": np.ones((1, 24), "float32")}
+    for name, array in arrays.items():
+        name = name.replace("reg_token", "register_tokens")
+        name = name.replace("fc1", "w12").replace("fc2", "w3")
+        theirs[name] = array
+    # They have a position for the class token, which timm adds to the token.
+    theirs["cls_token"] = arrays["cls_token"] - 1
+    row = np.ones((1, 1, 24), "float32")
+    theirs["pos_embed"] = np.concatenate([row, arrays["pos_embed"]], axis=1)
+    save_file(theirs, tmp_path / "authors.safetensors")
+    model = keras_vit.from_pretrained(
+        tmp_path / "authors.safetensors",
+        num_heads=2,
+        layer_norm_epsilon=1e-6,
+        include_top=False,
+        pixel_mean=[102.0, 127.5, 153.0],
+        pixel_std=[63.75, 76.5, 51.0],
+    )
+    pixels = draw_pixels(case["size"])
+    assert difference(model(pixels), case["pooled"]) <= 1e-5
+
+
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_written_back_as_it_was(name, tmp_path):
     _, arrays = open_case(name, tmp_path / "theirs")

@@ -273,6 +273,7 @@ def test_sizes_of_a_published_model_show_its_strides(variant, library):
         ),
         (dict(MVIT=dict(DEPTH=3)), "has 3 blocks and its arrays 5"),
         (dict(DATA=dict(NUM_FRAMES=6)), "cover no grid"),
+        (dict(DATA=dict(REVERSE_INPUT_CHANNEL=True)), "in the order BGR"),
         (dict(MVIT=dict(POOL_Q_STRIDE=[7])), "another kind than expected"),
     ],
 )

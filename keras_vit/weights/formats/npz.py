@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import zipfile
 
 import numpy as np
@@ -14,6 +15,9 @@ from keras_vit.weights.formats.guard import (
     native_type,
     parse_json,
 )
+
+# What big_vision's training saves beside the weights: among others, counters.
+_BESIDE = re.compile(r"(opt|extra|chrono)/")
 
 
 def read(path: str) -> tuple[dict[str, Stored], dict]:
@@ -35,6 +39,8 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
         with guard.at(name), archive.open(member) as content:
             shape, dtype = _header(content)
             header = content.tell()
+        if _BESIDE.match(name) and dtype.kind in "iu":
+            continue
         if dtype.hasobject:
             raise guard.refuse(
                 f"contains pickled Python objects under `{name}`, which could "

@@ -144,6 +144,16 @@ def _format(rows, unit, **kwargs):
     )
 
 
+def _flatten_big_vision(arrays, metadata):
+    """Give the names of big_vision those of scenic; its epsilons differ."""
+    plain = table.without_params(arrays)
+    if plain is not arrays or "head/kernel" in arrays:
+        metadata["numerics"] = "authors"
+    return table.rename(
+        plain, lambda name: re.sub("^head/", "output_projection/", name)
+    ), None
+
+
 def _refused(metadata, format, order="pre_activation"):
     given = metadata.get("activation_order", order)
     return table.refuse_pre_logits(metadata) + table.listed(
@@ -230,11 +240,14 @@ FORMATS = {
     "scenic": _format(
         _scenic_rows(),
         r"block(\d+)/unit(\d+)/",
-        requires=("gn_root/scale", "block1/unit1/conv2/kernel"),
-        forbids={"embedding/.*": "a ViT after a stem of these names is"},
+        requires=("(params/)?gn_root/scale", "(params/)?block1/unit1/conv2/.*"),
+        forbids={
+            "(params/)?embedding/.*": "a ViT after a stem of these names is"
+        },
         read_config=lambda config: dict(
             activation_order="post_activation", numerics="scenic"
         ),
+        flatten=_flatten_big_vision,
         naming_schemes={"scenic": None},
         refused=functools.partial(_refused, order="post_activation"),
         differences=lambda metadata: _differences(metadata, "scenic"),

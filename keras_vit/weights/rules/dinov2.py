@@ -4,6 +4,8 @@ Checked against timm/models/vision_transformer.py of timm 1.0, and dinov2 and
 dinov2_with_registers of transformers 5.23.
 """
 
+import re
+
 import numpy as np
 
 from keras_vit.weights.rules import configs, patches, table
@@ -26,6 +28,12 @@ _KNOWN = (
     r"|vit_small_patch16_36x1_224|vit_\w+_miil|vit_\w+_rpn_\d+"
     r"|vit_\w+_xp_\d+|test_vit4"
 )
+# Patterns of the authors' names -> timm's.
+_AUTHORS = {
+    r"^register_tokens$": "reg_token",
+    r"\.mlp\.w12\.": ".mlp.fc1.",
+    r"\.mlp\.w3\.": ".mlp.fc2.",
+}
 _PREFIXES = ("dinov2_with_registers.", "dinov2.")
 _DEFAULTS = transformers.defaults(1e-6)
 _KINDS = dict(dinov2=_DEFAULTS, dinov2_with_registers=_DEFAULTS)
@@ -104,6 +112,17 @@ def _timm_refused(metadata, format):
         ),
     }
     return timm.refused_gated(metadata, format) + table.listed(has)
+
+
+def _timm_flatten(arrays, metadata):
+    """Give the authors' own names those of timm."""
+
+    def rename(name):
+        for old, new in _AUTHORS.items():
+            name = re.sub(old, new, name)
+        return name
+
+    return timm.flatten(table.rename(arrays, rename), metadata)
 
 
 def _settings(config):
@@ -236,6 +255,7 @@ FORMATS = {
         ),
         forbids=_FORBIDS,
         required=dict(post_norm=timm.POST_NORM),
+        flatten=_timm_flatten,
         forms=lambda metadata: timm.forms(
             metadata, "parallel" if metadata["parallel"] else "packed"
         ),

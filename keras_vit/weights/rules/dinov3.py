@@ -73,6 +73,11 @@ _SAPIENS2 = {
     r"\.ln([12])\.": r".norm\1.",
     r"^ln1\.": "norm.",
 }
+_ROTARY = (
+    "'centered' (DINOv3), 'index' (timm's rope) or 'mixed'. A file without "
+    "rotary positions, such as a DeiT III of its authors, opens with timm's "
+    "names: `ls1.gamma` for `gamma_1`, `ls2.gamma` for `gamma_2`"
+)
 _DEFAULTS = transformers.defaults(
     1e-5, heads=6, rope_theta=100.0, image_size=224
 )
@@ -237,7 +242,7 @@ FORMATS = {
             "tables of relative positions are",
             r"norm_pre\..*": "registers with a norm before the blocks are",
         },
-        required=dict(rotary=rotary.REQUIRED),
+        required=dict(rotary=_ROTARY),
         forms=_timm_forms,
         known=_KNOWN,
         refused=_timm_refused,

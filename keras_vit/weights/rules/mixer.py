@@ -216,8 +216,9 @@ FORMATS = {
     "jax": _format(
         _authors_rows(),
         r"MixerBlock_(\d+)/",
-        requires=(r"MixerBlock_0/token_mixing/Dense_0/kernel",),
+        requires=(r"(params/)?MixerBlock_0/token_mixing/Dense_0/kernel",),
         read_config=_authors_config,
+        flatten=lambda arrays, metadata: (table.without_params(arrays), None),
         naming_schemes={"jax": None},
         differences=lambda m: _differences(m, "the authors' code", True, 127.5),
     ),

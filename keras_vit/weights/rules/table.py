@@ -172,6 +172,19 @@ class Format:
         return [row for row in found if row[1]]
 
 
+def without_params(arrays: dict) -> dict:
+    """Return the arrays of a file of big_vision without the prefix `params/`.
+
+    Those of a training checkpoint beside them, such as the optimizer's, are
+    left out.
+    """
+    if not any(name.startswith("params/") for name in arrays):
+        return arrays
+    beside = ("opt/", "extra/", "chrono/")
+    own = {n: a for n, a in arrays.items() if not n.startswith(beside)}
+    return rename(own, lambda name: name.removeprefix("params/"))
+
+
 def matching(pattern: str, names) -> list[str]:
     """Return the names that a pattern matches, sorted."""
     return sorted(filter(re.compile(pattern).fullmatch, names))

@@ -255,6 +255,10 @@ def _read_arrays(names: dict, arrays: dict, specified: dict) -> dict:
         found |= _positions(found, shape[-2], specified)
     elif "image_size" in specified:
         found["grid"] = patches.grid(dict(found, **specified))
+    elif found["relative_positions"] and not found["relative_dim"]:
+        found |= _square_of_distances(
+            arrays[names["relative"].format(i=0)].shape[0]
+        )
     return found
 
 
@@ -363,7 +367,9 @@ def _classifier(found, specified, norm, norm_after):
     """Return what the head reads."""
     pooling = specified.get("global_pool")
     if pooling is None:
-        pooling = "token" if found["class_token"] else "avg"
+        # As timm's classes do, whose norm stands after the mean or before it.
+        reads_token = found["class_token"] and (norm or not norm_after)
+        pooling = "token" if reads_token else "avg"
     if pooling == "avg":
         if norm_after:
             return "gap_norm"
@@ -376,6 +382,19 @@ def _classifier(found, specified, norm, norm_after):
     if not norm:
         return f"{pooling}_unnormed"
     return pooling
+
+
+def _square_of_distances(count):
+    """Return the square grid of a table of distances, {} if there is none.
+
+    Its rows are those of all distances of two patches, and three of the class
+    token.
+    """
+    distances = math.isqrt(max(0, count - 3))
+    if distances % 2 == 0 or distances**2 != count - 3:
+        return {}
+    side = (distances + 1) // 2
+    return dict(grid=(side, side))
 
 
 def _positions(found, tokens, specified):

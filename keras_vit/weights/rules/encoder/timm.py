@@ -102,6 +102,7 @@ def flatten(
         The arrays, and the forms that they had.
     """
     arrays = dict(arrays)
+    arrays.pop("mask_token", None)  # of training alone
     forms = set()
     if "blocks.0.in_proj.weight" in arrays:
         arrays = _part_parallel(arrays)

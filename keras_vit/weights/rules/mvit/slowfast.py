@@ -30,6 +30,10 @@ def read(config: dict) -> dict:
     for key, what in _REFUSED.items():
         if configs.flag(mvit, key):
             raise ValueError(f"{what} ({key}) is not supported")
+    if configs.flag(data, "REVERSE_INPUT_CHANNEL"):
+        raise ValueError(
+            "pixels in the order BGR (REVERSE_INPUT_CHANNEL) are not supported"
+        )
     found = configs.known(
         image_size=configs.pair(data, "TRAIN_CROP_SIZE"),
         pixel_mean=configs.pixels(data, "MEAN"),

@@ -78,14 +78,7 @@ def flatten(
         The arrays, and the scheme to pass to `restore`.
     """
     params = any(name.startswith("params/") for name in arrays)
-    if params:
-        # A training checkpoint of big_vision also has the optimizer's state.
-        arrays = {
-            name: array
-            for name, array in arrays.items()
-            if not name.startswith(("opt/", "extra/"))
-        }
-        arrays = table.rename(arrays, lambda name: name.removeprefix("params/"))
+    arrays = table.without_params(arrays)
     stacked = any(name.startswith(_STACKED) for name in arrays)
     if stacked:
         arrays = _unstack(arrays)

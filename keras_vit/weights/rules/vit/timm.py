@@ -43,6 +43,7 @@ def flatten(
         The arrays, and whether the row was missing (timm's `no_embed_class`).
     """
     arrays = dict(arrays)
+    arrays.pop("mask_token", None)  # of training alone
     # Without a config, a state dict of published sizes has the constants of
     # timm's names. All with a class token use erf; some without one do not.
     width = arrays["patch_embed.proj.weight"].shape[0]
