@@ -93,10 +93,11 @@ def open_checkpoint(
     def describe(some):
         family, format_name = _recognise(some, config)
         found = _describe(family, format_name, some, config, position_grid)
-        has_tower = is_open_clip or hasattr(
-            FAMILIES[found.family], "TEXT_TOWER"
+        has_tower = is_open_clip or (
+            format_name in _OF_TOWERS
+            and hasattr(FAMILIES[found.family], "TEXT_TOWER")
         )
-        is_folder = os.path.isdir(name) and format_name in _OF_TOWERS
+        is_folder = os.path.isdir(name)
         return dataclasses.replace(
             found,
             name=name,

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from modern_cases import open_case
 
 import keras_vit
 from keras_vit.weights import checkpoint
@@ -73,6 +74,30 @@ def test_towers_are_those_of_the_same_weights(text, tmp_path):
     )
     alone = keras_vit.from_pretrained(tmp_path, classes=3)
     assert alone.output_shape == (None, 3)
+
+
+def test_a_perception_encoder_has_its_texts(tmp_path):
+    case, images = open_case("timm_pe_core", tmp_path / "timm")
+    write(tmp_path)
+    file = tmp_path / "open_clip_model.safetensors"
+    arrays = safetensors.load_file(file)
+    arrays = {n: a for n, a in arrays.items() if not n.startswith("visual.")}
+    arrays |= {f"visual.trunk.{name}": a for name, a in images.items()}
+    safetensors.save_file(arrays, file)
+    config = json.loads(json.dumps(CONFIG))
+    settings = case["config"]
+    config["model_cfg"]["vision_cfg"] = dict(
+        timm_model_name=settings["architecture"],
+        timm_pool="map",
+        image_size=case["size"],
+    )
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+    assert checkpoint.open_checkpoint(tmp_path).format_name == "timm_pe_core"
+    model = keras_vit.from_pretrained(tmp_path, towers="text")
+    data, _, ids = golden("clip")
+    texts = model.predict(np.minimum(ids, 48), verbose=0)
+    texts /= np.linalg.norm(texts, axis=-1, keepdims=True)
+    near(texts, data["out/text_embeds"])
 
 
 def test_other_towers_are_refused_by_name(tmp_path):
