@@ -98,6 +98,9 @@ def open_checkpoint(
             and hasattr(FAMILIES[found.family], "TEXT_TOWER")
         )
         is_folder = os.path.isdir(name)
+        if is_open_clip and format_name == "huggingface":
+            # Under names of transformers, which resamples otherwise.
+            found = with_metadata(found, resampling="antialiased_bicubic")
         return dataclasses.replace(
             found,
             name=name,

@@ -76,6 +76,28 @@ def test_towers_are_those_of_the_same_weights(text, tmp_path):
     assert alone.output_shape == (None, 3)
 
 
+def test_positions_are_resampled_as_open_clip_does(tmp_path):
+    torch = pytest.importorskip("torch")
+    write(tmp_path)
+    model = keras_vit.from_pretrained(tmp_path, input_shape=(24, 56, 3))
+    arrays = safetensors.load_file(tmp_path / "open_clip_model.safetensors")
+    table = arrays["visual.positional_embedding"]
+    grid = torch.from_numpy(table[1:]).reshape(1, 4, 4, -1)
+    # What `open_clip.model.resize_pos_embed` calls.
+    grid = torch.nn.functional.interpolate(
+        grid.permute(0, 3, 1, 2),
+        size=(3, 7),
+        mode="bicubic",
+        antialias=True,
+        align_corners=False,
+    )
+    expected = grid.permute(0, 2, 3, 1).reshape(21, -1).numpy()
+    layer = model.image_tower.get_layer("posembed_input")
+    found = layer.get_weights()[0][0]
+    near(found[0], table[0])
+    near(found[1:], expected)
+
+
 def test_a_perception_encoder_has_its_texts(tmp_path):
     case, images = open_case("timm_pe_core", tmp_path / "timm")
     write(tmp_path)
