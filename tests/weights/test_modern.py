@@ -53,17 +53,24 @@ def test_a_beit_without_a_config_reads_the_mean_of_its_square(tmp_path):
     case, _ = open_case("timm_beit", tmp_path)
     own = keras_vit.from_pretrained(str(tmp_path))
     (tmp_path / "config.json").unlink()
-    model = keras_vit.from_pretrained(
-        str(tmp_path),
+    given = dict(
         num_heads=own.architecture.num_heads,
         activation="gelu",
         layer_norm_epsilon=1e-6,
         include_preprocessing=False,
     )
+    model = keras_vit.from_pretrained(str(tmp_path), **given)
     assert model.architecture.pooling == "gap_norm"
     assert model.input_shape == own.input_shape
     scaled = (draw_pixels(case["size"]) - own.pixel_mean) / own.pixel_std
     assert difference(model(scaled), case["logits"]) <= 1e-5
+    # A row of patches has as many distances as some square.
+    patch = own.architecture.patch_size[0]
+    columns = ((2 * own.input_shape[1] // patch - 1) ** 2 + 1) // 2
+    row = keras_vit.from_pretrained(
+        str(tmp_path), position_grid=(1, columns), **given
+    )
+    assert row.input_shape == (None, patch, columns * patch, 3)
 
 
 @pytest.mark.backend("torch")

@@ -255,7 +255,9 @@ def _read_arrays(names: dict, arrays: dict, specified: dict) -> dict:
         found |= _positions(found, shape[-2], specified)
     elif "image_size" in specified:
         found["grid"] = patches.grid(dict(found, **specified))
-    elif found["relative_positions"] and not found["relative_dim"]:
+    elif "grid" not in specified and (
+        found["relative_positions"] and not found["relative_dim"]
+    ):
         found |= _square_of_distances(
             arrays[names["relative"].format(i=0)].shape[0]
         )
