@@ -104,7 +104,7 @@ def test_a_perception_encoder_has_its_texts(tmp_path):
     file = tmp_path / "open_clip_model.safetensors"
     arrays = safetensors.load_file(file)
     arrays = {n: a for n, a in arrays.items() if not n.startswith("visual.")}
-    arrays |= {f"visual.trunk.{name}": a for name, a in images.items()}
+    arrays |= {f"visual.timm.{name}": a for name, a in images.items()}
     safetensors.save_file(arrays, file)
     config = json.loads(json.dumps(CONFIG))
     settings = case["config"]
