@@ -111,10 +111,13 @@ def test_a_perception_encoder_has_its_texts(tmp_path):
     config["model_cfg"]["vision_cfg"] = dict(
         timm_model_name=settings["architecture"],
         timm_pool="map",
+        timm_model_kwargs=dict(act_layer="gelu_tanh"),
         image_size=case["size"],
     )
     (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
-    assert checkpoint.open_checkpoint(tmp_path).format_name == "timm_pe_core"
+    source = checkpoint.open_checkpoint(tmp_path)
+    assert source.format_name == "timm_pe_core"
+    assert source.metadata["activation"] == "gelu_tanh"
     model = keras_vit.from_pretrained(tmp_path, towers="text")
     data, _, ids = golden("clip")
     texts = model.predict(np.minimum(ids, 48), verbose=0)

@@ -80,6 +80,7 @@ def image_tower(arrays: dict[str, Stored], config: dict) -> tuple[dict, dict]:
                 mean=processor.get("mean"),
                 std=processor.get("std"),
             ),
+            model_args=configs.section(vision, "timm_model_kwargs"),
             **configs.known(global_pool=vision.get("timm_pool", "avg") or None),
         )
     _refuse_others(vision)
