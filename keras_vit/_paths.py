@@ -5,8 +5,16 @@ import hashlib
 import os
 import pathlib
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
+
+# What NumPy raises of an npz file that is damaged, or another file.
+NPZ_ERRORS = (
+    *(AttributeError, EOFError, KeyError, OSError, ValueError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 def why_no_file(path: str | os.PathLike) -> str | None:

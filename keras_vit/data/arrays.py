@@ -3,11 +3,10 @@
 import os
 import warnings
 import zipfile
-import zlib
 
 import numpy as np
 
-from keras_vit._paths import require_file
+from keras_vit._paths import NPZ_ERRORS, require_file
 from keras_vit.data.optional_imports import optional
 from keras_vit.data.split import split
 
@@ -108,14 +107,7 @@ def _read(path):
         with open(path, "rb") as file:
             archive = np.load(file, allow_pickle=False)
             return {key: archive[key] for key in archive.files}
-    except (
-        AttributeError,
-        EOFError,
-        OSError,
-        ValueError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except NPZ_ERRORS as error:
         if "allow_pickle" in str(error) and zipfile.is_zipfile(path):
             raise ValueError(
                 f"{path!r} holds pickled Python objects, which could run "

@@ -65,10 +65,6 @@ def find_layers(augment: tuple[str, ...], classes: int) -> tuple[list, list]:
     Reference:
         Steiner et al. 2021 (arXiv 2106.10270), section 3.
     """
-    if isinstance(augment, str):
-        raise ValueError(
-            f"`augment` must be a tuple of texts. Received: augment={augment!r}"
-        )
     of_image, of_batch = [], []
     for text in augment:
         for layer_text in _expand(text):

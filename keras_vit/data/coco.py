@@ -239,11 +239,12 @@ def pad_objects(
 def _content(path):
     try:
         content = json.loads(pathlib.Path(path).read_bytes())
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise ValueError(
-            f"{str(path)!r} must be JSON. Line {error.lineno}: {error.msg}"
+            f"{str(path)!r} must be JSON. Received: {error}"
         ) from error
-    missing = _FIELDS.keys() - set(content if content else ())
+    found = content if isinstance(content, dict) else {}
+    missing = _FIELDS.keys() - found.keys()
     if missing:
         raise ValueError(
             f"{str(path)!r} must have the keys of COCO. Missing: "

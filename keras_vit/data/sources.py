@@ -143,8 +143,8 @@ def load(
         parts = vtab.find(dataset, *splits, **places)
     elif records.exists(path):
         parts = records.find(path, *splits)
-    elif video_lists.exists(path):
-        parts = video_lists.find(path, broken)
+    elif form := video_lists.form_of(path):
+        parts = video_lists.find(path, form, broken)
     elif label_files.exists(path):
         parts = label_files.find(path, *held_out, broken, eval_split)
     elif os.path.isdir(path):
@@ -178,7 +178,7 @@ def _check_splits(dataset, path, train_split, eval_split):
     if has_splits(dataset):
         return
     # Those of evaluation a folder may have.
-    is_folder = os.path.isdir(path) and not video_lists.exists(path)
+    is_folder = os.path.isdir(path) and not video_lists.form_of(path)
     if train_split or (eval_split and not is_folder):
         raise ValueError(
             "`train_split` and `eval_split` must be '' for a data set that is "

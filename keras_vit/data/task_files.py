@@ -21,14 +21,17 @@ import hashlib
 import io
 import pathlib
 import warnings
+import zipfile
 from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 
+from keras_vit._paths import NPZ_ERRORS
 from keras_vit.data.coco import read_coco
 from keras_vit.data.optional_imports import optional
 from keras_vit.data.panoptic import read_panoptic
+from keras_vit.data.tables import read_text
 
 _TRAIN, _EVAL = ("train", "training"), ("val", "valid", "validation", "test")
 # Other names of one part; "test" stands in for a part that is not there.
@@ -279,7 +282,7 @@ def _class_names(root, most):
             "A folder of masks must hold classes.txt, with the name of a class "
             f"in each line. Missing: {str(file)!r}"
         )
-    lines = file.read_text(encoding="utf-8-sig").strip().split("\n")
+    lines = read_text(file).strip().splitlines()
     names = tuple(name.strip() for name in lines)
     if "" in names:
         raise ValueError(
@@ -337,9 +340,11 @@ def read_depth(file: pathlib.Path, unit: float) -> np.ndarray:
         depth = _png(file, ("I;16", "I")).astype("float32") * np.float32(unit)
     else:
         try:
+            if not zipfile.is_zipfile(file):
+                raise ValueError("it is not a complete file .npz")
             with np.load(file, allow_pickle=False) as archive:
                 depth = archive["depth"].astype("float32")
-        except (KeyError, OSError, ValueError) as error:
+        except NPZ_ERRORS as error:
             raise ValueError(
                 f"{str(file)!r} must be an npz file with `depth`: {error}"
             ) from None
@@ -347,7 +352,7 @@ def read_depth(file: pathlib.Path, unit: float) -> np.ndarray:
     if depth.ndim != 2 or (depth < 0).any():
         raise ValueError(
             "Depth must be [H, W], in metres, 0 where it is unknown. Received: "
-            f"shape {depth.shape}, from {depth.min()} in {str(file)!r}"
+            f"shape {depth.shape}, from {depth.min(initial=np.inf)} in {str(file)!r}"
         )
     return depth
 

@@ -19,6 +19,7 @@ from keras_vit.data.optional_imports import optional, tensorflow
 
 EXTENSIONS = (".avi", ".mkv", ".mov", ".mp4", ".webm")
 BROKEN = "does not decode as a video"
+DAMAGED = "frames of it are damaged"
 # A frame that is later than a time by at most this fraction of a frame counts
 # as shown at that time, because containers round time stamps: of a frame of the
 # file or of the rate, whichever is shorter.
@@ -61,7 +62,7 @@ class VideoFile:
         if not found:
             raise ValueError("no frame of it can be decoded")
         if any(frame.is_corrupt for frame in found):
-            raise ValueError("frames of it are damaged")
+            raise ValueError(DAMAGED)
         return found
 
     def _decode(self, times, seek):
@@ -139,8 +140,7 @@ def open_video(path: str, rate: float = 0.0, stored: dict | None = None):
     try:
         with av.open(_content(path, stored)) as container:
             yield VideoFile(path, container, rate)
-    except (OSError, ValueError, OverflowError) as error:
-        # PyAV raises errors of these classes.
+    except (av.FFmpegError, OSError, ValueError, OverflowError) as error:
         raise ValueError(f"{path!r} {BROKEN}: {_reason(error)}") from error
 
 
@@ -242,8 +242,9 @@ def find_broken(paths) -> dict[str, str]:
 def _why_broken(path):
     try:
         with open_video(path) as video:
-            for _ in video.container.decode(video.stream):
-                pass
+            for frame in video.container.decode(video.stream):
+                if frame.is_corrupt:
+                    raise ValueError(DAMAGED)
             video.frames([video.num_frames - 1])
     except ValueError as error:
         return str(error).removeprefix(f"{path!r} {BROKEN}: ")

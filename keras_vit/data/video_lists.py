@@ -20,7 +20,7 @@ import csv
 import json
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -34,12 +34,9 @@ _CHARADES = "Charades_v1_"
 Row = tuple[tuple[str, ...], list[str]]
 
 
-def exists(path: str) -> bool:
-    """Return whether a folder has such lists."""
-    return _form_of(path) is not None
-
-
-def find(path: str, broken: str = "error") -> tuple[dict, dict]:
+def find(
+    path: str, form: tuple[pathlib.Path, Callable], broken: str = "error"
+) -> tuple[dict, dict]:
     """Return the fields of a training and an evaluation `Source`.
 
     Videos that are listed and not there are left out, and counted among the
@@ -47,19 +44,14 @@ def find(path: str, broken: str = "error") -> tuple[dict, dict]:
 
     Args:
         path: The folder.
+        form: What `form_of` returns for it.
         broken: See `sources.load`.
 
     Raises:
         ValueError: If a list is missing or wrong, or none of its videos is
             there.
     """
-    found = _form_of(path)
-    if found is None:
-        raise ValueError(
-            "A folder must have the lists of Kinetics, Something-Something v2 "
-            f"or Charades. Received: {str(path)!r}, without"
-        )
-    root, read = found
+    root, read = form
     names, parts, several = read(root)
     there = videos_below(path)
     train, evaluation = (
@@ -69,8 +61,8 @@ def find(path: str, broken: str = "error") -> tuple[dict, dict]:
     return train, evaluation
 
 
-def _form_of(path):
-    """Return the folder of the lists and the function that reads them."""
+def form_of(path: str) -> tuple[pathlib.Path, Callable] | None:
+    """Return the folder of such lists and what reads them; None without."""
     for name in ("", "annotations", "labels"):
         root = pathlib.Path(path) / name
         if (root / f"{_CHARADES}train.csv").is_file():

@@ -10,16 +10,11 @@ from typing import Any
 import numpy as np
 
 from keras_vit._arguments import checked
-from keras_vit._paths import atomic, require_file
+from keras_vit._paths import NPZ_ERRORS, atomic, require_file
 from keras_vit.data import decode
 
 # Similarities that are in memory at once, 64 MB.
 _AT_ONCE = 16_000_000
-# What reading another file, or a damaged one, raises.
-_DAMAGES = (
-    *(AttributeError, EOFError, KeyError, OSError, ValueError),
-    zipfile.BadZipFile,
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,7 +67,7 @@ class ImageIndex:
                     # Earlier versions wrote none.
                     model_sha256=str(found.get("model_sha256", "")),
                 )
-        except _DAMAGES as why:
+        except NPZ_ERRORS as why:
             raise ValueError(
                 f"{os.fspath(path)!r} must be an index of images, as "
                 f"`keras-vit index` writes. Received: {why}"

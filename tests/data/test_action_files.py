@@ -198,6 +198,8 @@ def test_a_video_that_was_cut_off_is_refused(tmp_path, end):
         ("ava_val_predicted_boxes.csv", "whole,0903,0,0,1,1,\n", "and a score"),
         (EXCLUDED, "whole,0905,x\n", "a video and a second"),
         (CLASS_LIST, 'item { name: "sit" }', "a `name` and a `label_id`"),
+        (CLASS_LIST, 'item { name: "a" id: 0 }', "`label_id` of at least 1"),
+        ("ava_train_v2.2.csv", "film,0902.5,0,0,1,1,1,0\n", "a second, the"),
     ],
 )
 def test_a_wrong_list_is_refused(tmp_path, name, text, message):

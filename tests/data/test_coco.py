@@ -126,6 +126,12 @@ def test_malformed_masks_are_named(tmp_path, segmentation):
         one.masks()
 
 
+def test_an_object_without_a_mask_is_named(tmp_path):
+    (one, _), _ = data.read_coco(written(tmp_path, segmentation=[]), tmp_path)
+    with pytest.raises(ValueError, match=r"Object 0 of .*a\.jpg' has none"):
+        one.masks()
+
+
 def test_names_are_read_in_utf_8_with_a_mark_of_bytes_too(tmp_path):
     path = written(tmp_path)
     text = path.read_text().replace('"cat"', '"Kätzchen"')
@@ -138,9 +144,15 @@ def test_missing_files_and_bad_json_are_named(tmp_path):
     (tmp_path / "b.jpg").unlink()
     with pytest.raises(ValueError, match="b.jpg', image 2 in"):
         data.read_coco(path, tmp_path)
-    path.write_text("{\n  oops")
-    with pytest.raises(ValueError, match="annotations.json.*Line 2"):
-        data.read_coco(path, tmp_path)
+    for content, message in (
+        (b"{\n  oops", "annotations.json.*line 2"),
+        (b'{"a": "\xff"}', "annotations.json' must be JSON"),
+        (b"5", "annotations.json' must have the keys of COCO"),
+        (b'["annotations", "categories", "images"]', "must have the keys"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            data.read_coco(path, tmp_path)
 
 
 def test_objects_are_padded_or_refused():

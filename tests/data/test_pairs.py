@@ -166,3 +166,19 @@ def test_splits_of_a_table_without_parts_are_refused(tmp_path):
     path = write_table(tmp_path, ["0.png,a", "1.png,b"])
     with pytest.raises(ValueError, match="`train_split` and `eval_split`"):
         data.load_pairs(str(path), eval_split="nothing")
+
+
+def test_wrong_data_sets_and_mixtures_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="Received: dataset='./no.csv', which"):
+        data.load_pairs("./no.csv")
+    for content, message in (
+        ("[]", "pairs.json' must be JSON of `splits`. Received: TypeError"),
+        ('{"splits": {"train": {"a": -1}}}', "file's number of examples"),
+        ('{"splits": {"train": {}}}', "examples of the split 'train'"),
+    ):
+        (tmp_path / "pairs.json").write_text(content)
+        with pytest.raises(ValueError, match=message):
+            data.load_pairs(str(tmp_path))
+    train, _ = data.load_pairs("digit_sentences")
+    with pytest.raises(ValueError, match="captions cannot be mixed"):
+        data.pair_batches(train, Letters(), augment=("MixUp",), **OPTIONS)

@@ -207,6 +207,15 @@ def test_folders_of_masks_and_depth(tmp_path):
     (tmp_path / "train/depth/a.png").unlink()
     train, _ = data.load_task(str(tmp_path), "depth")
     assert (train.load(0)["depth"] == 0).all()
+    whole = (tmp_path / "train/depth/a.npz").read_bytes()
+    for content in (b"", whole[:-30], whole.replace(b"depth", b"other")):
+        (tmp_path / "train/depth/a.npz").write_bytes(content)
+        with pytest.raises(ValueError, match=r"a\.npz' must be an npz file"):
+            train.load(0)
+    for wrong in (np.full((4, 6), -1), np.ones((4, 6, 1)), np.ones((0, 6, 1))):
+        np.savez(tmp_path / "train/depth/a.npz", depth=wrong)
+        with pytest.raises(ValueError, match=r"must be \[H, W\].*a\.npz"):
+            train.load(0)
 
 
 @pytest.mark.parametrize("bits", [2, 4])
@@ -398,6 +407,13 @@ def test_bad_folders_are_refused(tmp_path):
     ):
         data.load_task(str(tmp_path), "detection", broken="skip")
     shares = [dict(id=1, image_id=4, category_id=7, bbox=[0.1, 0.2, 0.5, 0.5])]
+    others = [dict(each, name="bird") for each in content["categories"]]
+    file.write_text(json.dumps(content | dict(categories=others)))
+    with (
+        pytest.raises(ValueError, match="the same categories.*'bird'"),
+        pytest.warns(UserWarning),
+    ):
+        data.load_task(str(tmp_path), "detection", broken="skip")
     file.write_text(json.dumps(content | dict(annotations=shares)))
     with pytest.raises(ValueError, match="1 of 1 boxes within the first pixel"):
         data.read_coco(file, file.parent)
@@ -478,10 +494,18 @@ def test_hues_turn_and_brightness_stays():
     assert 0.08 < max(turns) <= 0.1 and min(turns) < 0.05
 
 
-def test_a_line_without_a_class_is_refused(tmp_path):
+def test_wrong_names_of_classes_are_refused(tmp_path):
     file = tmp_path / "classes.txt"
-    file.write_text("\ufeffsky\nroad\n")
-    assert task_files._class_names(tmp_path, 255) == ("sky", "road")
-    file.write_text("sky\n\nroad\n")
-    with pytest.raises(ValueError, match="nothing in line 2"):
+    with pytest.raises(ValueError, match="Missing: .*classes.txt"):
         task_files._class_names(tmp_path, 255)
+    file.write_text("\ufeffsky\nroad\n", encoding="utf-8")
+    assert task_files._class_names(tmp_path, 255) == ("sky", "road")
+    for content, message in (
+        (b"sky\n\nroad\n", "nothing in line 2"),
+        (b"sky\nsky\n", "two classes, each once.*'sky', 'sky'"),
+        (b"", "two classes, each once"),
+        (b"sky\nM\xfcll\n", "classes.txt' must be text in UTF-8.*line 2"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            task_files._class_names(tmp_path, 255)

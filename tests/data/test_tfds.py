@@ -164,3 +164,5 @@ def test_what_has_neither_images_nor_videos_with_classes_is_refused():
     with tfds.testing.mock_data(num_examples=2):
         with pytest.raises(ValueError, match="labelled images or videos"):
             data.load("davis")
+        with pytest.raises(ValueError, match="label of 'div2k' must be a cla"):
+            data.load("div2k")

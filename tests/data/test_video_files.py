@@ -231,6 +231,21 @@ def text(path):
     path.write_text("no video")
 
 
+def cut_to_its_header(path):
+    path.write_bytes(path.read_bytes()[:50])
+
+
+def of_another_codec(path):
+    path.write_bytes(path.read_bytes().replace(b"FMP4", b"ZZZZ"))
+
+
+def with_a_damaged_frame(path):
+    content = bytearray(path.read_bytes())
+    begin = len(content) * 3 // 10
+    content[begin : begin + 16] = bytes(16)
+    path.write_bytes(content)
+
+
 def without_frames(path):
     path.unlink()
     videos.write(path, videos.numbered(0))
@@ -242,6 +257,9 @@ def without_frames(path):
         *((suffix, cut_off) for suffix in (".mkv", ".mp4", ".webm", ".avi")),
         (".mp4", empty),
         (".mkv", text),
+        (".mkv", cut_to_its_header),
+        (".avi", of_another_codec),
+        (".mp4", with_a_damaged_frame),
         (".mp4", without_frames),
         (".webm", without_frames),
     ],

@@ -88,8 +88,18 @@ def test_a_labels_json_alone_is_no_list_of_videos(tmp_path):
     train, _ = data.load(str(tmp_path))
     assert train.class_names == ("jump", "run")
     (tmp_path / "train.json").write_text("[]")
-    with pytest.raises(ValueError, match="must number its 2 templates from 0"):
-        data.load(str(tmp_path))
+    (tmp_path / "validation.json").write_text("[]")
+    for name, content, message in (
+        ("train", "[]", "must number its 2 templates from 0"),
+        ("labels", '["run"]', "labels.json' must hold a dict. Received: list"),
+        ("labels", '{"run": "0"', "labels.json' must be JSON"),
+        ("labels", '{"run": "0"}', "A video of .*train.json' must lie below"),
+        ("train", '[{"id": 1}]', "train.json' must have an `id` and a `temp"),
+        ("train", '[{"id": 1, "template": "fly"}]', "the 1 that.*'fly'"),
+    ):
+        (tmp_path / f"{name}.json").write_text(content)
+        with pytest.raises(ValueError, match=message):
+            data.load(str(tmp_path))
 
 
 def test_charades_has_several_classes_for_a_video(tmp_path):
@@ -112,6 +122,10 @@ def test_charades_has_several_classes_for_a_video(tmp_path):
     with open(f"{prefix}train.csv", "w") as file:
         file.write(f"{CHARADES}ONE,A,c157 0.00 3.10,30\n")
     with pytest.raises(ValueError, match="line 2, \\['c157'\\]"):
+        data.load(str(tmp_path))
+    with open(f"{prefix}classes.txt", "a") as file:
+        file.write("c157 Holding some clothes\n")
+    with pytest.raises(ValueError, match="must name each class once"):
         data.load(str(tmp_path))
 
 
