@@ -136,7 +136,7 @@ def _load(options):
         # A custom loss, which does not specify the meaning of the outputs.
         try:
             model = keras.models.load_model(options.model, compile=False)
-        except TypeError as error:  # of layers that are not registered
+        except (TypeError, ValueError) as error:  # as of unknown layers
             raise ValueError(
                 "MODEL.keras must be a model that keras_vit can load. "
                 f"Received: {options.model!r}: {error}"

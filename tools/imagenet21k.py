@@ -93,10 +93,6 @@ def convert(
         ValueError: If an argument is wrong, or the archive is damaged, differs
             from `md5`, has another synset, or an image that does not decode.
     """
-    if broken not in ("error", "skip"):
-        raise ValueError(
-            f"`broken` must be 'error' or 'skip'. Received: broken={broken!r}"
-        )
     if not 0 < eval_fraction < 1:
         raise ValueError(
             "`eval_fraction` must lie between 0 and 1. "
@@ -184,9 +180,8 @@ def _size_of(archive):
 
 
 def _check_room(out, size):
-    parent = pathlib.Path(out).absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(parent).free
+    there = next(x for x in pathlib.Path(out).absolute().parents if x.exists())
+    free = shutil.disk_usage(there).free
     # JPEGs have the same size in a record as in an archive, gzipped or not.
     if free < size:
         raise ValueError(

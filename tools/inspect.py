@@ -60,8 +60,8 @@ def read(name: str, model, paths: list[str]):
     """Return images as `[B, H, W, C]`."""
     if len(model.input_shape) != 4:
         raise ValueError(
-            "IMAGE must not be given for a model of videos. Received: a model "
-            f"of {model.input_shape[1:]}"
+            "MODEL must take images where IMAGE is given. Received: "
+            f"{name!r}, which takes {model.input_shape}"
         )
     predict.check_pixels(name, model)
     *size, channels = model.input_shape[1:]

@@ -216,11 +216,6 @@ def _find(dataset, role, data_dir):
         name, train_split=split, eval_split=split, data_dir=data_dir
     )
     source = parts[role == "test"]
-    if split and source.stream is None:
-        raise ValueError(
-            "Only sets of TFDS and of TFRecords have splits. "
-            f"Received: {dataset!r}"
-        )
     path = os.path.expanduser(name)
     if records.exists(path):
         split = split or (

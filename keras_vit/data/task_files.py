@@ -352,7 +352,8 @@ def read_depth(file: pathlib.Path, unit: float) -> np.ndarray:
     if depth.ndim != 2 or (depth < 0).any():
         raise ValueError(
             "Depth must be [H, W], in metres, 0 where it is unknown. Received: "
-            f"shape {depth.shape}, from {depth.min(initial=np.inf)} in {str(file)!r}"
+            f"shape {depth.shape}, from {depth.min(initial=np.inf)} in "
+            f"{str(file)!r}"
         )
     return depth
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit._arguments import checked
+from keras_vit._arguments import Count, checked
 from keras_vit._paths import NPZ_ERRORS, atomic, require_file
 from keras_vit.data import decode
 
@@ -72,16 +72,17 @@ class ImageIndex:
                 f"{os.fspath(path)!r} must be an index of images, as "
                 f"`keras-vit index` writes. Received: {why}"
             ) from why
-        if index.embeddings.shape[:1] != (len(index.paths),):
+        shape = index.embeddings.shape
+        if len(shape) != 2 or shape[0] != len(index.paths):
             raise ValueError(
                 f"{os.fspath(path)!r} must have an embedding for each path. "
-                f"Received: shape {index.embeddings.shape} for "
-                f"{len(index.paths)} paths"
+                f"Received: shape {shape} for {len(index.paths)} paths"
             )
         return index
 
+    @checked
     def search(
-        self, queries: np.ndarray, count: int = 10
+        self, queries: np.ndarray, count: Count = 10
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the images that are most similar to each query.
 
@@ -103,10 +104,6 @@ class ImageIndex:
             raise ValueError(
                 f"`queries` must be [Q, {self.embeddings.shape[1]}], as the "
                 f"model {self.model!r} gives. Received: {queries.shape}"
-            )
-        if count < 1:
-            raise ValueError(
-                f"`count` must be at least 1. Received: count={count}"
             )
         queries = _unit(queries)
         count = min(count, len(self.paths))
@@ -148,7 +145,7 @@ def index_images(
     model: Any,
     paths: list[str],
     *,
-    batch_size: int = 64,
+    batch_size: Count = 64,
     name: str = "",
     allow_none: bool = False,
 ) -> ImageIndex:
@@ -165,10 +162,6 @@ def index_images(
         ValueError: If no file decodes, unless `allow_none`, or `batch_size` is
             below 1.
     """
-    if batch_size < 1:
-        raise ValueError(
-            f"`batch_size` must be at least 1. Received: {batch_size}"
-        )
     kept: list[str] = []
     embeddings, skipped = [], {}
     for batch in _read(paths, model.image_tower.image_shape, batch_size):

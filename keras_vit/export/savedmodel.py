@@ -242,14 +242,13 @@ def _class_names(class_names, model):
         class_names = own
     if class_names is None:
         class_names = [str(i) for i in range(classes)]
-    if isinstance(class_names, str) or len(class_names) != classes:
+    if len(class_names) != classes:
         raise ValueError(
             f"`class_names` must be a name for each of the {classes} classes. "
             f"Received: {class_names!r}"
         )
     class_names = [str(name) for name in class_names]
-    if any(len(name.splitlines()) > 1 for name in class_names):
-        raise ValueError("`class_names` must be names without line breaks.")
+    serving_assets.check_class_names(class_names)
     return class_names
 
 
@@ -368,8 +367,8 @@ def _move(part, path, overwrite):
     os.rename(path, os.path.join(old, "version"))
     try:
         os.rename(part, path)
-    except OSError:
+    except BaseException:
         os.rename(os.path.join(old, "version"), path)
+        os.rmdir(old)
         raise
-    finally:
-        shutil.rmtree(old)
+    shutil.rmtree(old)

@@ -127,6 +127,16 @@ def write_warmup(
             writer.write(log.SerializeToString())
 
 
+def check_class_names(class_names: list[str]) -> None:
+    """Raise ValueError if a name is not a string, or has a line break."""
+    for i, name in enumerate(class_names):
+        if not isinstance(name, str) or "".join(name.splitlines()) != name:
+            raise ValueError(
+                "`class_names` must be names without line breaks. Received: "
+                f"class_names[{i}]={name!r}"
+            )
+
+
 def write_class_names(
     directory: str | os.PathLike, class_names: list[str]
 ) -> None:
@@ -135,12 +145,7 @@ def write_class_names(
     Raises:
         ValueError: If a name is not a string, or has a line break.
     """
-    for i, name in enumerate(class_names):
-        if not isinstance(name, str) or "".join(name.splitlines()) != name:
-            raise ValueError(
-                "`class_names` must be names without line breaks. Received: "
-                f"class_names[{i}]={name!r}"
-            )
+    check_class_names(class_names)
     _write(
         _extra(directory, "labels.txt"), "".join(f"{x}\n" for x in class_names)
     )

@@ -338,8 +338,9 @@ def _orange(shares):
 def _number(text):
     try:
         return float(text)
-    except ValueError:
-        return float("nan")  # CSVLogger writes NA for missing values
+    except (TypeError, ValueError):
+        # CSVLogger writes NA for missing values; the last line may be cut off.
+        return float("nan")
 
 
 def new_figure(width: float, height: float):

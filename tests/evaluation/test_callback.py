@@ -115,6 +115,9 @@ def test_what_cannot_be_measured_is_refused_before_training():
     probe = evaluation.Probe("digits", *batches, num_classes=10)
     with pytest.raises(ValueError, match=r"none of the classes \[9\]"):
         probe.on_train_begin()
+    batches[0][0]["labels"] = np.arange(19)
+    with pytest.raises(ValueError, match="at least 20 .* Received: 19"):
+        probe.on_train_begin()
     with pytest.raises(ValueError, match="`every` must be at least 1"):
         evaluation.FewShot("digits", [], [], num_classes=10, every=0)
 

@@ -48,10 +48,18 @@ def test_images_are_found_by_their_embeddings(tmp_path):
     assert index.search([[1, 0, 0]], 99)[0].shape == (1, 5)
     with pytest.raises(ValueError, match=r"must be \[Q, 3\].*'means'"):
         index.search([[1, 0]])
+    with pytest.raises(ValueError, match="`count` must be an integer, at lea"):
+        index.search([[1, 0, 0]], 0)
+    with pytest.raises(ValueError, match="`batch_size` must be an integer, a"):
+        index_images(model, paths, batch_size=0)
     with pytest.raises(ValueError, match="an image that decodes"):
         index_images(model, [str(bad)])
     with pytest.raises(ValueError, match="must be an index of images"):
         ImageIndex.load(bad)
+    for wrong in (np.ones((2, 3)), np.ones(1)):
+        ImageIndex(paths=("a",), embeddings=wrong).save(bad)
+        with pytest.raises(ValueError, match="an embedding for each path"):
+            ImageIndex.load(bad)
 
 
 def test_the_command_lists_an_image_of_two_arguments_once(

@@ -422,6 +422,11 @@ class TestWithoutKeras:
             )
 
 
+def test_a_warm_up_image_that_does_not_decode_is_named(exported):
+    with pytest.raises(ValueError, match=r"images\[0\] of 3 bytes, which is u"):
+        savedmodel._try(exported[1], [b"GIF"])
+
+
 def test_no_weight_is_saved_twice(exported):
     model, path = exported
     weights = sum(4 * int(np.prod(w.shape)) for w in model.weights)
@@ -485,6 +490,25 @@ class TestVersions:
         assert (path / "saved_model.pb").read_text() == "of another process"
         assert [p.name for p in path.parent.iterdir()] == ["1"]
 
+    @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+    def test_a_version_stays_where_its_successor_does_not_come(
+        self, tmp_path, monkeypatch, error
+    ):
+        path = tmp_path / "vit" / "1"
+        keras_vit.export_savedmodel(make_model(), path)
+        rename = os.rename
+
+        def fail(source, target):
+            if "incomplete" in os.fspath(source):
+                raise error
+            rename(source, target)
+
+        monkeypatch.setattr(os, "rename", fail)
+        with pytest.raises(error):
+            keras_vit.export_savedmodel(make_model(), path, overwrite=True)
+        assert (path / "saved_model.pb").exists()
+        assert [p.name for p in path.parent.iterdir() if p.is_dir()] == ["1"]
+
     def test_what_is_no_version_is_not_overwritten(self, tmp_path):
         path = tmp_path / "photographs" / "2024"
         path.mkdir(parents=True)
@@ -511,6 +535,12 @@ class TestArguments:
             (dict(class_names=("a", "b")), "must be a name for each of the 6"),
             (dict(class_names="abcdef"), "`class_names` must be a tuple"),
             (dict(path="vit/01"), "must end in the number of a version"),
+            (dict(class_names=(*LABELS[:5], "f\n")), r"class_names\[5\]='f"),
+            (dict(interpret={}), "`interpret` must be left out for a classif"),
+            (
+                dict(warmup_videos=(np.zeros((2, 16, 16, 3), "uint8"),)),
+                "`warmup_videos` must be empty for a model of images",
+            ),
             (dict(top_k=0), "`top_k` must be an integer, at least 1"),
             (dict(max_images=0), "`max_images` must be an integer, at"),
             (dict(decoding_budget=0.0), "`decoding_budget` must be a positive"),
@@ -535,6 +565,9 @@ class TestArguments:
     def test_a_model_that_does_not_scale_pixels_is_refused(self, tmp_path):
         model = make_model(include_preprocessing=False)
         with pytest.raises(ValueError, match="must scale its pixels itself"):
+            keras_vit.export_savedmodel(model, tmp_path / "vit" / "1")
+        model = make_model(input_shape=(16, 16, 4))
+        with pytest.raises(ValueError, match="must take 1 or 3 channels"):
             keras_vit.export_savedmodel(model, tmp_path / "vit" / "1")
 
     @pytest.mark.filterwarnings("ignore:.*takes probabilities")

@@ -157,6 +157,9 @@ def test_errors_are_sentences(saved, version, tmp_path, capsys):
     assert export(saved / "model.keras", path) == 2
     assert "Pass --overwrite" in capsys.readouterr().err
     assert export(tmp_path / "no.keras", tmp_path / "1") == 2
+    (tmp_path / "no.keras").write_text("no archive")
+    assert export(tmp_path / "no.keras", tmp_path / "1") == 2
+    assert "must be a model that keras_vit can" in capsys.readouterr().err
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(b"\xff\xd8\xff")
     words = saved / "model.keras", tmp_path / "a" / "1", "--images", broken
@@ -210,7 +213,9 @@ def test_a_file_takes_no_option_of_a_server(option, saved, tmp_path, capsys):
     assert not path.exists()
 
 
-def test_the_activation_of_a_loss_that_does_not_load_is_stated(saved, tmp_path):
+def test_the_activation_of_a_loss_that_does_not_load_is_stated(
+    saved, tmp_path, capsys
+):
     model = keras.models.load_model(saved / "model.keras")
 
     def of_the_user(y_true, y_pred):
@@ -219,6 +224,8 @@ def test_the_activation_of_a_loss_that_does_not_load_is_stated(saved, tmp_path):
     model.compile("sgd", of_the_user)
     model.save(tmp_path / "own.keras")
     path = tmp_path / "model.keras"
+    assert export(tmp_path / "own.keras", path) == 2
+    assert "--activation must be given" in capsys.readouterr().err
     assert export(tmp_path / "own.keras", path, "--activation=sigmoid") == 0
     loss = keras.models.load_model(path).loss
     assert isinstance(loss, keras.losses.BinaryCrossentropy)

@@ -17,6 +17,7 @@ PNG = b"\x89PNG"
         "0,0.1,0.01,2.3,10,0.2,2.2\n1,0.3,0.0,2.0,20,0.25,2.1\n",
         "epoch,accuracy,loss,val_accuracy,val_loss\n0,0.5,1.0,NA,NA\n",
         "epoch,loss\n0,1.0\n",
+        "epoch,accuracy,loss\n0,0.5,1.0\n1,0.7",  # cut off
     ],
 )
 def test_curves_are_drawn_from_the_log(tmp_path, text):

@@ -138,6 +138,9 @@ def test_what_is_no_usable_model_is_refused(tmp_path, capsys):
     assert "1 or 3 channels" in refused(
         capsys, tmp_path / "five.keras", __file__
     )
+    backbone = small_vit(include_top=False, include_preprocessing=False)
+    keras_vit.heads.linear(backbone, classes=2).save(tmp_path / "raw.keras")
+    assert "scale pixels" in refused(capsys, tmp_path / "raw.keras", __file__)
 
 
 def test_bad_options_are_refused(digits_run, capsys):
@@ -162,6 +165,7 @@ def test_bad_options_are_refused(digits_run, capsys):
         ("--classes=", "--classes needs a model with a text tower"),
         ("--templates=", "--templates needs --classes"),
         ("--score=nan", "--score must be a number"),
+        ("--score=0.5", "--drawing and --score need a model with a head"),
     ],
 )
 def test_options_without_effect_are_refused(

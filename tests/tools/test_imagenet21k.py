@@ -4,7 +4,9 @@ import gzip
 import hashlib
 import io
 import json
+import shutil
 import tarfile
+import types
 
 import numpy as np
 import pytest
@@ -204,6 +206,23 @@ def test_what_is_no_synset_is_told(tmp_path):
     path = write_archive(tmp_path / "archive.tar", tar_of(files))
     with pytest.raises(ValueError, match="flowers.tar"):
         convert(path, tmp_path / "other")
+
+
+def test_what_cannot_be_converted_is_refused(archive, tmp_path, monkeypatch):
+    with monkeypatch.context() as full:
+        usage = types.SimpleNamespace(free=1)
+        full.setattr(shutil, "disk_usage", lambda path: usage)
+        with pytest.raises(ValueError, match="where 0.0 GB are free"):
+            convert(archive, tmp_path / "far" / "out")
+    assert not any(tmp_path.iterdir())
+    for source, share, message in (
+        (archive, 1.0, "`eval_fraction` must lie between 0 and 1"),
+        (archive, 1e-9, "which makes 120 and 0"),
+        (tmp_path, 0.5, "a folder without any"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            convert(source, tmp_path / "out", eval_fraction=share)
+    assert not any(tmp_path.iterdir())
 
 
 def test_an_archive_of_another_digest_is_refused(archive, tmp_path):

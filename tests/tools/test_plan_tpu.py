@@ -4,7 +4,11 @@ import contextlib
 import dataclasses
 import importlib.util
 import json
+import multiprocessing
+import os
+import threading
 import types
+from unittest import mock
 
 import pytest
 
@@ -193,6 +197,25 @@ def test_the_largest_batch_is_found_with_few_questions(limit, saving):
     assert found == max([0, *(size for size in sizes if size <= limit)])
     assert len(asked) <= 12
     assert len(set(asked)) == len(asked)
+
+
+def test_a_compiler_that_ends_says_why(monkeypatch):
+    def start(asker):
+        asker._ask, theirs = multiprocessing.Pipe()
+        asker._log, log = multiprocessing.Pipe(duplex=False)
+        asker._process = mock.Mock()
+
+        def end():  # with the question unread
+            theirs.poll(10)
+            os.write(log.fileno(), b"no TPU here")
+            theirs.close()
+            log.close()
+
+        threading.Thread(target=end).start()
+
+    monkeypatch.setattr(largest_batch.CompilerProcess, "_start", start)
+    with pytest.raises(RuntimeError, match="has ended:\nno TPU here"):
+        largest_batch.CompilerProcess(None)(8)
 
 
 SUMS = hlo.Collective("all-reduce", 8, 3, values=10**6, bytes=41 * 10**9)

@@ -53,10 +53,17 @@ class CompilerProcess:
         log = b""
         while True:
             ready = connection.wait([self._ask, self._log])
-            if self._ask in ready:
+            # All of the log first: it says why a process has ended.
+            part = self._log in ready and os.read(self._log.fileno(), 65_536)
+            if part:
+                log = log[-10_000:] + part
+                if _FITS in log:
+                    self.close()
+                    return Answer(fits=True)
+            elif self._ask in ready:
                 try:
                     answer = self._ask.recv()
-                except EOFError:
+                except (EOFError, ConnectionError):
                     self.close()
                     raise RuntimeError(
                         "The process of the compiler has ended:\n"
@@ -65,10 +72,6 @@ class CompilerProcess:
                 if isinstance(answer, Exception):
                     raise answer
                 return answer
-            log = log[-10_000:] + os.read(self._log.fileno(), 65_536)
-            if _FITS in log:
-                self.close()
-                return Answer(fits=True)
 
     def _start(self):
         # A process that has imported everything once is forked at each start.
