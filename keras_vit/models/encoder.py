@@ -120,7 +120,7 @@ def check_prefix(config) -> None:
     """
     num_registers = getattr(config, "num_registers", 0)
     first = int(config.class_token)
-    prefixes = (0, first, first + num_registers)
+    prefixes = sorted({0, first, first + num_registers})
     if getattr(config, "position_prefix", first) not in prefixes:
         raise ValueError(
             f"`position_prefix` must be one of {prefixes}, of class_token="

@@ -342,6 +342,11 @@ def _of_saved_model(path):
     loaded = tf.saved_model.load(path)
     # That of our own files takes the bytes of JPEGs, and "logits" images.
     served = "logits" if "logits" in loaded.signatures else "serving_default"
+    if served not in loaded.signatures:
+        raise ValueError(
+            "`teacher` must have a signature 'serving_default'. Received: "
+            f"{path!r} with the signatures {[*loaded.signatures]}"
+        )
     signature = loaded.signatures[served]
     arguments = signature.structured_input_signature[1]
     outputs = [*signature.structured_outputs]

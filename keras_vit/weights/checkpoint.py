@@ -158,9 +158,12 @@ def open_text(source: Checkpoint) -> Checkpoint | None:
     family = getattr(FAMILIES[source.family], "TEXT_TOWER", None)
     arrays, config = formats.read(source.name)
     if "open_clip" in config:
-        family, arrays, config = open_clip.text_tower(
-            arrays, config["open_clip"]
-        )
+        try:
+            family, arrays, config = open_clip.text_tower(
+                arrays, config["open_clip"]
+            )
+        except ValueError as error:
+            raise _unreadable(source.name, error) from None
         return _of_file(source, family, "huggingface", arrays, config)
     if family is None or source.format_name not in FAMILIES[family].FORMATS:
         return None

@@ -542,6 +542,18 @@ def test_what_cannot_be_masked_is_refused(changes, reason):
 
 
 @torch_only
+def test_what_a_masked_beit_cannot_be_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="must be a ViT.*'mixer'"):
+        keras_vit.heads.beit_masked(catalogue.make_model("mixer"))
+    beit = catalogue.make_model("beit", num_layers=2)
+    model = keras_vit.heads.beit_masked(beit, shared_positions=True)
+    realistic.fill(model)
+    with pytest.raises(ValueError, match="the same table of relative posit"):
+        keras_vit.save_checkpoint(model, tmp_path / "a", "huggingface")
+    assert list(tmp_path.iterdir()) == []
+
+
+@torch_only
 @pytest.mark.parametrize("ratio", [0.0, 0.99])
 def test_a_ratio_without_a_masked_or_a_visible_patch_is_refused(ratio):
     model = backbone()

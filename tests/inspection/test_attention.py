@@ -58,3 +58,12 @@ def test_a_model_without_blocks_is_refused():
     model = keras.Model(inputs, keras.layers.Dense(2)(inputs), name="plain")
     with pytest.raises(ValueError, match="must be a model of keras_vit.*plain"):
         inspection.attention_weights(model, np.zeros((1, 4)))
+
+
+def test_a_model_that_is_called_twice_is_refused():
+    model = make_model("token")
+    x = keras.Input(model.input_shape[1:])
+    twice = keras.Model(x, model(x) + model(-x))
+    with pytest.raises(ValueError, match="must call 'ViT' once.*2 times"):
+        images = np.zeros((1, *model.input_shape[1:]), "float32")
+        inspection.attention_weights(twice, images)

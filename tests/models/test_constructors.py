@@ -5,6 +5,7 @@ import inspect
 import sys
 import typing
 
+import catalogue
 import pytest
 
 import keras_vit
@@ -47,3 +48,22 @@ def test_its_arguments_are_the_fields_of_the_architecture(family):
         shown = inspect.signature(constructor).parameters[field.name].default
         expected = field.default if families.is_of_training(field) else None
         assert shown == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("dinov2", dict(position_prefix=2), r"one of \[0, 1, 3\]"),
+        ("dinov2", dict(class_token=False, position_prefix=0), "`pooling`"),
+        ("dinov2", dict(parallel=True, post_norm=True), "`parallel` must be F"),
+        ("dinov2", dict(pooling="map", norm="rms"), "`norm` must be 'layer'"),
+        ("dinov3", dict(num_kv_heads=3), "`num_kv_heads` must divide"),
+        ("dinov3", dict(hidden_size=12), "multiple of 4 `num_heads`"),
+        ("beit", dict(class_token=False), "`class_token` must be True"),
+    ],
+)
+def test_arguments_that_contradict_one_another_are_refused(
+    name, changes, words
+):
+    with pytest.raises(ValueError, match=words):
+        catalogue.make_model(name, **changes)

@@ -193,6 +193,11 @@ def test_it_is_saved_and_opened(name, tmp_path):
         assert again.class_names == tuple("abcde")
 
 
+def test_blocks_that_cannot_recompute_are_named():
+    with pytest.raises(ValueError, match="`remat` must be False.*'toy'"):
+        make_model(remat=True)
+
+
 def test_it_is_resized(tmp_path):
     model = make_model()
     path = tmp_path / "toy.npz"

@@ -129,6 +129,8 @@ def test_other_towers_are_refused_by_name(tmp_path):
     for part, key, value, message in (
         ("text_cfg", "hf_model_name", "roberta-base", "'roberta-base'"),
         ("text_cfg", "pool_type", "first", "pool_type='first'"),
+        ("text_cfg", "pool_type", "last", "'last', no_causal_mask=False"),
+        ("vision_cfg", "timm_model_name", "vit_b", r"expected visual\.\*"),
         ("vision_cfg", "attentional_pool", True, "attentional_pool=True"),
         ("vision_cfg", "global_average_pool", True, "average_pool=True"),
         ("vision_cfg", "layers", [3, 4, 6, 3], "a ResNet of OpenCLIP"),
@@ -136,6 +138,7 @@ def test_other_towers_are_refused_by_name(tmp_path):
         config = json.loads(json.dumps(CONFIG))
         config["model_cfg"][part][key] = value
         write(tmp_path, config)
+        message = f"{re.escape(str(tmp_path))}.*{message}"
         with pytest.raises(ValueError, match=message):
             keras_vit.from_pretrained(tmp_path)
 

@@ -1,7 +1,6 @@
 """Two towers: the library's numbers, back bit for bit, saved, exported."""
 
 import json
-import pathlib
 
 import keras
 import numpy as np
@@ -11,6 +10,7 @@ import realistic
 import keras_vit
 from keras_vit.weights.rules import clip_text
 from tests.drawn_folders import drawn
+from tests.modern_cases import open_case
 
 GOLDENS = drawn("towers")
 CASES = ("clip", "siglip")
@@ -120,10 +120,9 @@ def test_each_tower_opens_alone(tmp_path):
     keras_vit.save_checkpoint(texts, tmp_path, format="huggingface")
     with pytest.raises(ValueError, match="which is a text tower"):
         keras_vit.from_pretrained(tmp_path, towers="image")
-    vit = pathlib.Path(__file__).parents[1] / "goldens/modern/hf_clip"
-    if vit.is_dir():
-        with pytest.raises(ValueError, match="no text tower"):
-            keras_vit.from_pretrained(vit, towers="text")
+    open_case("hf_clip", tmp_path / "vit")
+    with pytest.raises(ValueError, match="no text tower"):
+        keras_vit.from_pretrained(tmp_path / "vit", towers="text")
 
 
 @pytest.mark.backend("torch")
@@ -227,6 +226,7 @@ def test_a_text_of_any_tokenizer_is_read_to_its_end():
         (8, {}, None, "projection after its image tower"),
         (12, dict(pooling="last"), None, "no place for pooling='last'"),
         (12, {}, -3.0, "no place for logit_bias"),
+        (12, dict(pooling="end", end_token=2), None, "no place for end_token"),
     ],
 )
 def test_what_files_of_clip_have_no_place_for_is_refused(

@@ -211,6 +211,15 @@ def test_a_savedmodel_is_a_teacher(teacher, tmp_path):
         distillation.check_classes(opened, 4, ("b", "a", "c", "d"), 4)
 
 
+@pytest.mark.backend("tensorflow")
+def test_a_savedmodel_of_something_else_is_refused(tmp_path):
+    import tensorflow as tf
+
+    tf.saved_model.save(tf.Module(), tmp_path)
+    with pytest.raises(ValueError, match="a signature 'serving_default'"):
+        training.open_teacher(tmp_path)
+
+
 @pytest.mark.backend("torch")
 def test_a_file_of_keras_is_a_teacher(teacher, tmp_path):
     teacher.save(tmp_path / "t.keras")

@@ -293,6 +293,18 @@ def test_targets_and_outputs_that_are_missing_are_named():
         loss({**targets, "labels": targets["labels"][0]}, outputs)
 
 
+@pytest.mark.backend("torch")
+def test_weights_of_examples_are_refused():
+    x = keras.Input((2, 2, 3))
+    model = keras.Model(x, dict(logits=x))
+    training.set_loss(model, training.PixelCrossentropy())
+    model.compile()
+    images = np.zeros((1, 2, 2, 3), "float32")
+    targets = dict(labels=np.zeros((1, 2, 2), "int32"))
+    with pytest.raises(ValueError, match="take no `sample_weight`"):
+        model.evaluate(images, targets, sample_weight=np.ones(1), verbose=0)
+
+
 def test_points_are_read_between_pixels_with_zeros_around():
     maps = np.arange(6, dtype="float32").reshape(1, 1, 2, 3)
     points = [[[[0.5, 0.5], [0.5 / 3, 0.25], [0, 0], [1, 1]]]]

@@ -181,6 +181,7 @@ class TestHuggingFace:
             ("config", "layer_norm_eps", "1e-12"),
             ("config", "layer_norm_eps", 10**400),
             ("config", "hidden_act", "relu"),
+            ("config", "hidden_act", "silu"),
             ("config", "model_type", "bert"),
             ("config", "id2label", {"0": "a", "1": "b"}),
             ("config", "id2label", dict(zip("01239", "abcde", strict=True))),
@@ -194,7 +195,8 @@ class TestHuggingFace:
         self, file, key, value, tmp_path
     ):
         path = save_huggingface(tmp_path, **{file: {key: value}})
-        refused(path, "does not read as a ViT")
+        given = [repr(value)] if isinstance(value, str) else []
+        refused(path, "does not read as a ViT", *given)
 
 
 @pytest.mark.parametrize(

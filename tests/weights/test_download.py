@@ -124,7 +124,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = body[begin:]
         if server.chunked:
             self.send_header("Transfer-Encoding", "chunked")
-        else:
+        elif server.sends_length:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         sent = body[: next(server.drops, None)]
@@ -156,6 +156,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.ignored = ()  # validators of If-Range that it takes
         self.shift = 0
         self.chunked = False
+        self.sends_length = True
         self.statuses = iter(())
         self.drops = iter(())  # bytes after which each answer ends
         self.stalls = 0  # answers that wait for `go_on` at HALF or their end
@@ -281,6 +282,12 @@ def test_without_hashes_nothing_is_continued_or_kept(server, path):
     server.drops, server.hashes = itertools.repeat(HALF), []
     leave_part(path, PAYLOAD[:HALF])
     with refused(path, "Nothing was kept", ConnectionError):
+        fetch(server, path)
+
+
+def test_an_end_that_nothing_shows_is_refused(server, path):
+    server.sends_length, server.hashes = False, [CRC32C]
+    with refused(path, "must send the length or a hash"):
         fetch(server, path)
 
 

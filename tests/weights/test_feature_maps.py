@@ -124,6 +124,8 @@ def test_numbers_count_from_1_and_from_the_last():
     levels = keras_vit.feature_maps(catalogue.make_model("raft"), [1])
     again = keras_vit.feature_maps(levels)
     assert again.output_shape == levels.output_shape
+    with pytest.raises(ValueError, match="`norm` must be False.*a pyramid"):
+        keras_vit.feature_maps(catalogue.make_model("raft"), [1], norm=True)
     with pytest.raises(ValueError, match="each map once"):
         keras_vit.feature_maps(model, [2, -1])
     with pytest.raises(ValueError, match="at least one map"):

@@ -514,6 +514,14 @@ class TestSafetensors:
         index.write_text(json.dumps(dict(weight_map=files)))
         refused(tmp_path, "lists ['head.bias'], which no file has")
 
+    def test_an_array_in_two_files_of_an_index(self, tmp_path, safetensors):
+        files = dict(a="1.safetensors", b="2.safetensors")
+        for name in files.values():
+            safetensors.save_file({"a": np.ones(2)}, tmp_path / name)
+        index = tmp_path / "model.safetensors.index.json"
+        index.write_text(json.dumps(dict(weight_map=files)))
+        refused(tmp_path, "members twice: ['a']")
+
     def test_the_counted_positions_of_clip_are_not_weights(
         self, tmp_path, safetensors
     ):

@@ -173,6 +173,17 @@ def test_our_own_file_is_resampled_as_that_it_came_from(name, method, tmp_path):
 
 
 @pytest.mark.backend("torch")
+def test_a_class_token_that_the_head_reads_must_be_there(tmp_path):
+    from safetensors.numpy import save_file
+
+    _, arrays = open_case("timm_clip", tmp_path)
+    del arrays["cls_token"]
+    save_file(arrays, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="expected a class token"):
+        checkpoint.open_checkpoint(tmp_path)
+
+
+@pytest.mark.backend("torch")
 def test_the_tools_read_registers_and_rotary_positions(tmp_path):
     open_case("timm_dinov3", tmp_path)
     model = keras_vit.from_pretrained(str(tmp_path))

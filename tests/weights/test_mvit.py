@@ -272,6 +272,7 @@ def test_sizes_of_a_published_model_show_its_strides(variant, library):
             "POOL_KVQ_KERNEL",
         ),
         (dict(MVIT=dict(DEPTH=3)), "has 3 blocks and its arrays 5"),
+        (dict(MVIT=dict(PATCH_PADDING=[0, 0, 0])), "PATCH_PADDING=.*supported"),
         (dict(DATA=dict(NUM_FRAMES=6)), "cover no grid"),
         (dict(DATA=dict(REVERSE_INPUT_CHANNEL=True)), "in the order BGR"),
         (dict(MVIT=dict(POOL_Q_STRIDE=[7])), "another kind than expected"),
@@ -284,6 +285,16 @@ def test_configs_that_cannot_be_right_are_refused(section, words, write):
         config[key] = config[key] | value if both else value
     with pytest.raises(ValueError, match=words):
         keras_vit.from_pretrained(write("authors_video", **config))
+
+
+@pytest.mark.parametrize("name", ["residual_pool", "kernel_q"])
+def test_arguments_of_torchvision_for_other_models_are_refused(name):
+    config = config_of("video")
+    config["block_setting"][1]["kernel_q"] = [1, 5, 5]  # that of keys is 3
+    config["residual_pool"] = name == "residual_pool"
+    message = dict(residual_pool="of MViTv2", kernel_q="several sizes")[name]
+    with pytest.raises(ValueError, match=message):
+        rules.FAMILIES["mvit"].FORMATS["torchvision"].read_config(config)
 
 
 def test_kernels_of_several_sizes_show_no_strides_in_torchvision(tmp_path):

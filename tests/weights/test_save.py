@@ -185,6 +185,13 @@ class TestRefusals:
             )
         assert list(tmp_path.iterdir()) == []
 
+    def test_low_rank_updates(self, tmp_path):
+        model = self.model()
+        model.head.enable_lora(1)
+        with pytest.raises(ValueError, match=r"no place for \['head/lora_ker"):
+            keras_vit.save_checkpoint(model, tmp_path / "a.npz")
+        assert list(tmp_path.iterdir()) == []
+
     def test_no_vit(self, tmp_path):
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
         with pytest.raises(ValueError, match="must be a model of keras_vit"):

@@ -133,6 +133,9 @@ GATED = dict(activation="swiglu")
 MIXED = dict(rotary="mixed", qkv_bias="qkv")
 CENTERED = dict(rotary="centered", positions=False)
 INDEXED = dict(post_norm=False, rotary_reference=(2, 2))
+MAP = INDEXED | dict(pooling="map", pooling_heads=4, activation="gelu")
+MAX = dict(pooling_mode="max")
+BIASED = dict(head_bias_init=1, input_shape=(8, 8, 3))
 
 
 @pytest.mark.parametrize(
@@ -167,6 +170,28 @@ def test_what_no_array_shows_and_no_model_computes_is_refused(
     path.write_text(json.dumps(config))
     with pytest.raises(ValueError, match=field):
         checkpoint.open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "library", "field", "value"),
+    [
+        ("deit", {}, "timm", "num_heads", 1),
+        ("videomae", {}, "keras", "num_heads", 1),
+        ("mvit image", MAX, "authors", "num_heads", (2, 2)),
+        ("eva02", MAP, "timm", "pooling_heads", 1),
+        ("eva02", MAP, "keras", "pooling_heads", 1),
+    ],
+)
+def test_heads_are_those_of_the_weights(
+    name, changes, library, field, value, tmp_path
+):
+    model, path = catalogue.make_model(name, **changes), tmp_path / "a.keras"
+    model.save(path)
+    if library != "keras":
+        path = tmp_path / "a"
+        keras_vit.save_checkpoint(model, path, library, allow_differences=True)
+    with pytest.raises(ValueError, match=f"`{field}` must be that of the chec"):
+        keras_vit.from_pretrained(path, **{field: value})
 
 
 @pytest.mark.parametrize(
@@ -228,6 +253,18 @@ def test_the_older_config_of_a_tower_of_clip_overrides(family, tower):
     assert found["layer_norm_epsilon"] == 1e-5
 
 
+def test_several_tokens_that_end_a_text_are_refused():
+    read = rules.FAMILIES["clip_text"].FORMATS["huggingface"].read_config
+    with pytest.raises(ValueError, match=r"eos_token_id=\[2, 3\]"):
+        read(dict(model_type="clip_text_model", eos_token_id=[2, 3]))
+
+
+def test_a_pooling_of_keras_hub_without_its_token_is_refused():
+    read = rules.FAMILIES["vit"].FORMATS["keras_hub"].read_arrays
+    with pytest.raises(ValueError, match="'token' without a class token"):
+        read({}, dict(pooling="token"), {})
+
+
 def test_attention_pooling_of_a_beit3_is_refused():
     # timm pools its patches alone, and all tokens of an Eva.
     read = rules.FAMILIES["eva02"].FORMATS["timm"].read_config
@@ -243,6 +280,7 @@ BEIT3 = dict(rotary="none", qkv_bias="qkv", activation="gelu", post_norm=False)
     [
         ("deit", GATED, "timm", "activation='swiglu'"),
         ("clip", GATED, "timm", "activation='swiglu'"),
+        ("clip", BIASED, "huggingface", "bias of the head"),
         ("siglip", GATED | dict(pooling="gap"), "timm", "activation='swiglu'"),
         ("dinov2", dict(qkv_bias="qv"), "timm", "qkv_bias='qv'"),
         ("dinov2", dict(qkv_bias="qv"), "huggingface", "qkv_bias='qv'"),

@@ -10,7 +10,7 @@ import keras
 
 from keras_vit._earlier_names import rename
 from keras_vit.weights import resize
-from keras_vit.weights.rules import configs, table
+from keras_vit.weights.rules import configs, patches, table
 
 # Fields that the first files lack, and what they mean there.
 _LATER: dict[str, dict] = dict(
@@ -206,5 +206,6 @@ def derive(
         flatten=flatten,
         required=like.required,
         resampling=like.resampling,
+        check=patches.check_heads_and_grid,
         **kwargs,
     )

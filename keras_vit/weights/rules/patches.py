@@ -58,6 +58,26 @@ def grid_of(
     )
 
 
+def check_heads_and_grid(found: dict, wanted: dict) -> None:
+    """Check what shapes do not show: heads, and the grid of positions.
+
+    Args:
+        found: Metadata of the checkpoint.
+        wanted: That of the model; see `check_grid`.
+
+    Raises:
+        ValueError: If they differ.
+    """
+    check_grid(found, wanted)
+    for name in ("num_heads", "pooling_heads"):
+        heads = found.get(name)
+        if heads is not None and heads != wanted[name]:
+            raise ValueError(
+                f"`{name}` must be that of the checkpoint, {heads}. Received: "
+                f"{name}={wanted[name]}"
+            )
+
+
 def check_grid(found: dict, wanted: dict) -> None:
     """Refuse position embeddings that cover the model's grid in another way.
 

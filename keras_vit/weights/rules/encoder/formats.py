@@ -33,17 +33,6 @@ RESIZES = {
 }
 
 
-def check(found: dict, wanted: dict) -> None:
-    """Check the heads and the grid of positions, which shapes do not show."""
-    patches.check_grid(found, wanted)
-    heads = found.get("num_heads")
-    if heads and heads != wanted["num_heads"]:
-        raise ValueError(
-            f"`num_heads` must be that of the checkpoint, {heads}. Received: "
-            f"num_heads={wanted['num_heads']}"
-        )
-
-
 def make(
     names: dict,
     *,
@@ -92,7 +81,7 @@ def make(
         required=lambda metadata: REQUIRED,
         requires=requires,
         resampling=resampling,
-        check=check,
+        check=patches.check_heads_and_grid,
         **kwargs,
     )
 

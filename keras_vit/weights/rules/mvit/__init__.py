@@ -21,7 +21,7 @@ import numpy as np
 from keras_vit.weights import resize
 from keras_vit.weights.rules import keras_format, table
 from keras_vit.weights.rules.mvit import reading, slowfast, tables, torchvision
-from keras_vit.weights.rules.patches import check_grid
+from keras_vit.weights.rules.patches import check_heads_and_grid
 
 TITLE = "MViT"
 grid = reading.grid
@@ -174,7 +174,7 @@ def _format(rows, block, patches, is_slowfast=False, **kwargs):
         rules=rules,
         read_arrays=read_arrays,
         required=lambda metadata: _REQUIRED,
-        check=check_grid,
+        check=check_heads_and_grid,
         differences=table.pixel_differences,
         **kwargs,
     )

@@ -99,7 +99,7 @@ def _format(module, rules_of=None, **kwargs):
             _refused(metadata) + refused(metadata, format)
         ),
         **{
-            "check": formats.check,
+            "check": patches.check_heads_and_grid,
             "resampling": lambda metadata: "aligned_bilinear",
             **kwargs,
         },

@@ -66,7 +66,8 @@ def settings(config: dict) -> dict:
     found = transformers.settings(config, _DEFAULTS)
     activation = found.pop("activation", None)
     if activation not in _GELU:
-        raise ValueError(f"a ViT of hidden_act {activation!r} is not supported")
+        given = config.get("hidden_act", activation)
+        raise ValueError(f"a ViT of hidden_act {given!r} is not supported")
     return found | configs.known(gelu_approximate=_GELU[activation])
 
 
