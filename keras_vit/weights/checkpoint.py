@@ -12,6 +12,7 @@ from keras_vit.weights.rules import (
     TEXTS,
     keras_format,
     open_clip,
+    others,
     table,
 )
 
@@ -223,10 +224,6 @@ def _recognise(arrays, config):
     family = keras_format.family_of(config)
     if family in FAMILIES:
         return family, "keras_vit"
-    for family, module in FAMILIES.items():
-        if config.get("model_type") in getattr(module, "MODEL_TYPES", ()):
-            if table.matching(getattr(module, "HAS", ".*"), arrays):
-                return family, "huggingface"
     names = {
         *arrays,
         *(
@@ -241,6 +238,11 @@ def _recognise(arrays, config):
         ),
         *(f"config.{key}" for key in config),
     }
+    others.refuse(names)
+    for family, module in FAMILIES.items():
+        if config.get("model_type") in getattr(module, "MODEL_TYPES", ()):
+            if table.matching(getattr(module, "HAS", ".*"), arrays):
+                return family, "huggingface"
     found = [
         (family, format_name, file_format.refusals(names))
         for family, module in FAMILIES.items()

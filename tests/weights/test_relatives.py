@@ -64,3 +64,71 @@ def test_a_relative_of_transformers_is_refused_alike(name, tmp_path):
 def test_another_network_is_of_no_known_family(tmp_path):
     text = refusal_of(("conv1.weight", "fc.weight"), tmp_path)
     assert "its names are of none" in text
+
+
+# Names in files of authors' code -> the copy that the refusal names.
+OF_AUTHORS = {
+    "CLIP": (
+        "hf://openai/clip-vit-base-patch32",
+        *("conv1.weight", "visual.transformer.resblocks.0.ln_1.weight"),
+    ),
+    "Perception Encoder": (
+        "hf://timm/vit_pe_core_base_patch16_224.fb",
+        *("attn_pool.probe", "transformer.resblocks.0.ln_1.weight"),
+    ),
+    "BEiT-3": (
+        "hf://timm/beit3_",
+        *("beit3.vision_embed.cls_token", "head.weight"),
+    ),
+    "EoMT": (
+        "hf://tue-mps/",
+        *("network.attn_mask_probs", "network.q.weight"),
+        *(f"network.encoder.backbone.{name}" for name in TIMM),
+        "network.encoder.backbone.blocks.0.ls1.gamma",
+    ),
+    "Depth Anything": (
+        "hf://depth-anything/",
+        *(f"pretrained.{name}" for name in TIMM),
+        *("pretrained.blocks.0.ls1.gamma", "depth_head.scratch.layer1_rn.bias"),
+    ),
+    "DPT": (
+        "hf://Intel/dpt-large",
+        *(f"pretrained.model.{name}" for name in TIMM),
+        "scratch.refinenet1.out_conv.weight",
+    ),
+    "ViTPose": (
+        "hf://usyd-community/",
+        *(f"backbone.{name}" for name in TIMM),
+        "keypoint_head.final_layer.weight",
+    ),
+    "YOLOS": (
+        "hf://hustvl/",
+        *(f"backbone.{name}" for name in TIMM),
+        *("backbone.det_token", "class_embed.layers.0.weight"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_AUTHORS)
+def test_a_file_of_the_authors_names_a_copy_that_is_read(name, tmp_path):
+    copy, *names = OF_AUTHORS[name]
+    text = refusal_of(names, tmp_path)
+    assert "the authors' code of" in text and name in text
+    assert copy in text
+
+
+@pytest.mark.parametrize("prefix", ["", "encoder."])
+def test_videomae_of_its_authors_is_no_mvit(prefix, tmp_path):
+    arrays = {
+        "patch_embed.proj.weight": np.zeros((4, 3, 2, 2, 2), "float32"),
+        **{
+            f"blocks.0.{name}": np.zeros((4, 4), "float32")
+            for name in ("norm1.weight", "attn.qkv.weight", "attn.q_bias")
+        },
+        "norm.weight": np.zeros(4, "float32"),
+    }
+    arrays = {f"{prefix}{name}": array for name, array in arrays.items()}
+    path = tmp_path / "model.safetensors"
+    safetensors.save_file(arrays, path)
+    with pytest.raises(ValueError, match="the authors' code of VideoMAE"):
+        checkpoint.open_checkpoint(path)
