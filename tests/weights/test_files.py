@@ -105,6 +105,11 @@ class TestDamagedNpz:
         refused(path, "not a zip archive")
         assert ran == []
 
+    def test_a_file_of_another_library_is_of_no_format(self, tmp_path):
+        path = tmp_path / "clip_vit_b32.msgpack"
+        path.write_bytes(b"\x83\xa6params")
+        refused(path, "no format that is read")
+
     def test_a_claim_of_a_terabyte_allocates_nothing(self, tmp_path):
         header = io.BytesIO()
         np.lib.format.write_array_header_1_0(
