@@ -2,7 +2,6 @@
 
 import functools
 import os
-import zipfile
 from collections.abc import Callable
 
 from keras import ops
@@ -54,10 +53,7 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
             for endings, reader in _READERS.items()
             if file.lower().endswith(endings)
         )
-        reader = next(known, None)
-        if reader is None:
-            reader = npz.read
-            _require_npz(file)
+        reader = next(known, npz.read)
         others, config = reader(file)
         Guard(path).merge(arrays, others)
     absent = [n for n in listed if n not in arrays and not n.endswith(DERIVED)]
@@ -83,17 +79,6 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
         if processor:
             config["preprocessor"] = processor
     return arrays, config
-
-
-def _require_npz(file):
-    """Refuse a file of an unknown ending, such as Flax's, that is no npz."""
-    if file.lower().endswith(".npz") or zipfile.is_zipfile(file):
-        return
-    known = ", ".join(ending for endings in _READERS for ending in endings)
-    raise ValueError(
-        f"{file!r} is of no format that is read: it is not an npz file, and "
-        f"its name ends in none of {known}."
-    )
 
 
 def _without_wrappers(arrays):

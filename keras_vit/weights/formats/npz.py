@@ -33,6 +33,11 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
             the array does not match its checksum or is not finite.
     """
     guard, arrays = Guard(path), {}
+    if not (path.lower().endswith(".npz") or zipfile.is_zipfile(path)):
+        raise ValueError(
+            f"{path!r} is of no format that is read: it is not an npz file, "
+            "nor does its name end as those of another, such as .safetensors."
+        )
     archive = guard.open_zip()
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
