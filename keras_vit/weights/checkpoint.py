@@ -12,8 +12,8 @@ from keras_vit.weights.rules import (
     TEXTS,
     keras_format,
     open_clip,
-    others,
     table,
+    unread,
 )
 
 # The formats of directories that may hold two towers.
@@ -238,7 +238,7 @@ def _recognise(arrays, config):
         ),
         *(f"config.{key}" for key in config),
     }
-    others.refuse(names)
+    unread.refuse(names)
     for family, module in FAMILIES.items():
         if config.get("model_type") in getattr(module, "MODEL_TYPES", ()):
             if table.matching(getattr(module, "HAS", ".*"), arrays):

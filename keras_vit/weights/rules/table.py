@@ -33,6 +33,7 @@ from collections.abc import Callable
 import numpy as np
 
 from keras_vit.weights import resize
+from keras_vit.weights.formats import npz
 from keras_vit.weights.formats.guard import Stored
 
 
@@ -180,8 +181,7 @@ def without_params(arrays: dict) -> dict:
     """
     if not any(name.startswith("params/") for name in arrays):
         return arrays
-    beside = ("opt/", "extra/", "chrono/")
-    own = {n: a for n, a in arrays.items() if not n.startswith(beside)}
+    own = {n: a for n, a in arrays.items() if not n.startswith(npz.BESIDE)}
     return rename(own, lambda name: name.removeprefix("params/"))
 
 

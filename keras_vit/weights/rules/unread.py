@@ -2,7 +2,6 @@
 
 from keras_vit.weights.rules import table
 
-_BLOCK = r"blocks\.0\..*"
 # Of which code a file is -> patterns, each of which matches a name in it,
 # copies that are read, and the folder of transformers' script that makes one.
 _FILES = {
