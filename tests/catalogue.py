@@ -185,6 +185,11 @@ LAYERS = {
         dict(grid_size=(2, 3), kind="learned_2d"),
         (7, 6),
     ),
+    "SincosPositionEmbs": (
+        vit.SincosPositionEmbs,
+        dict(grid_size=(2, 3), class_token=False),
+        (6, 8),
+    ),
     "AddPositionEmbs 2-D gap": (
         layers.AddPositionEmbs,
         dict(grid_size=(2, 3), kind="learned_2d", class_token=False),

@@ -7,8 +7,13 @@ from keras import ops
 from keras_vit.layers.embedding import AddPositionEmbs
 
 
-def sines_2d(grid_size: tuple[int, int], width: int, prefix: int) -> np.ndarray:
-    """Return MAE's table of positions, `[1, prefix + N, D]`.
+def sines_2d(
+    grid_size: tuple[int, int],
+    width: int,
+    prefix: int,
+    last: bool = False,
+) -> np.ndarray:
+    """Return the table of positions on a grid, `[1, prefix + N, D]`.
 
     The first half of a row is of its column on the grid, the second of its
     row: the sines of all frequencies, then the cosines. Tokens before the
@@ -18,19 +23,23 @@ def sines_2d(grid_size: tuple[int, int], width: int, prefix: int) -> np.ndarray:
         grid_size: (rows, columns) of the patches.
         width: Width D of the tokens.
         prefix: Number of tokens before the patches.
+        last: Whether the slowest frequency is 1 / 10000 (big_vision), not the
+            one before it (MAE).
 
     Raises:
         ValueError: If D is no multiple of 4.
 
     Reference:
-        He et al. 2021 (2111.06377); checked against ViTMAE of transformers.
+        He et al. 2021 (2111.06377), Beyer et al. 2022 (2205.01580); checked
+        against ViTMAE of transformers and big_vision/models/vit.py.
     """
     if width % 4:
         raise ValueError(
             "Positions of sines and cosines on two axes need a width of the "
             f"tokens that is a multiple of 4. Received: width={width}"
         )
-    frequencies = 10_000.0 ** -(np.arange(width // 4) / (width / 4))
+    powers = np.linspace(0, 1, width // 4, endpoint=last)
+    frequencies = 10_000.0**-powers
     y, x = np.divmod(np.arange(np.prod(grid_size)), grid_size[1])
     table = np.concatenate(
         [f(axis[:, None] * frequencies) for axis in (x, y) for f in _WAVES],

@@ -15,6 +15,7 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, Positive, Rate
 from keras_vit.layers.resnet_v2_stem import Numerics
+from keras_vit.layers.sine import sines_2d
 from keras_vit.models.construct import construct
 from keras_vit.models.encoder import (
     BASE,
@@ -30,6 +31,7 @@ from keras_vit.models.encoder import (
 )
 from keras_vit.models.families import architecture, drop_path_rates, register
 from keras_vit.models.image_model import ImageModel
+from keras_vit.ops.dtypes import wide_dtype
 
 __all__ = [
     "ViT",
@@ -54,7 +56,9 @@ __all__ = [
 ]
 
 Pooling = Literal["token", "gap", "gap_norm", "map", "unpooled"]
-Positions = Literal["learned_1d", "learned_2d", "relative", "local", "none"]
+Positions = Literal[
+    "learned_1d", "learned_2d", "sincos_2d", "relative", "local", "none"
+]
 EmbeddingInit = Literal["lecun_normal", "whitening"]
 Placement = Literal["stem", "every_layer", "every_layer_shared"]
 
@@ -108,6 +112,31 @@ class RelativeAttention(layers.MultiHeadSelfAttention):
         return x[..., :tokens]
 
 
+@keras.saving.register_keras_serializable(package="keras_vit")
+class SincosPositionEmbs(layers.AddPositionEmbs):
+    """Adds big_vision's sines and cosines to the patches.
+
+    It has no variables. The arguments are those of `AddPositionEmbs`, with
+    kind="learned_1d".
+
+    Input shape: `[B, T, D]`
+    Output shape: `[B, T, D]`
+
+    Raises:
+        ValueError: Also if D is no multiple of 4.
+
+    Reference:
+        Beyer et al. 2022 (2205.01580); checked against `posemb_sincos_2d` of
+        big_vision/models/vit.py.
+    """
+
+    def _table(self, name, shape):
+        table = sines_2d(
+            self.grid_size, shape[-1], int(self.class_token), last=True
+        )
+        return table.astype(wide_dtype(self.compute_dtype))
+
+
 @architecture
 class ViTConfig(EncoderConfig):
     """The architecture of a Vision Transformer (Table 1) or a hybrid.
@@ -125,10 +154,12 @@ class ViTConfig(EncoderConfig):
         dropout_rate: Dropout after the position embeddings and in the blocks.
         attention_dropout_rate: Dropout of the attention weights.
         position_embedding: "learned_1d", "learned_2d", "relative" or "none"
-            (Table 8); or "local", "learned_1d" and in each block a learned bias
-            for the distance of two patches, whose first values make attention
-            local (ConViT, `layers.beit_attention.local_table`), for training
-            from scratch on few images; "learned_1d".
+            (Table 8); "sincos_2d", sines and cosines that are not trained
+            (big_vision, Beyer et al. 2022); or "local", "learned_1d" and in
+            each block a learned bias for the distance of two patches, whose
+            first values make attention local (ConViT,
+            `layers.beit_attention.local_table`), for training from scratch on
+            few images; "learned_1d".
         embedding_init: First kernel of the patches' embedding, "lecun_normal"
             or "whitening" (`layers.embedding.whitening`); "lecun_normal".
         position_placement: Where embeddings are added: "stem" (once, before
@@ -159,13 +190,9 @@ class ViTConfig(EncoderConfig):
         return self.pooling == "token" or bool(self.class_token)
 
     @property
-    def table(self) -> Literal["learned_1d", "learned_2d"] | None:
-        """The kind of the table of positions that is added to the tokens."""
-        if self.position_embedding == "local":
-            return "learned_1d"
-        if self.position_embedding in ("learned_1d", "learned_2d"):
-            return self.position_embedding
-        return None
+    def adds_positions(self) -> bool:
+        """Whether embeddings of positions are added to the tokens."""
+        return self.position_embedding not in ("relative", "none")
 
     def __post_init__(self):  # noqa: D105
         super().__post_init__()
@@ -176,7 +203,7 @@ class ViTConfig(EncoderConfig):
                 "False with pooling='gap_norm', and False otherwise. Received: "
                 f"class_token={self.class_token}, pooling={self.pooling!r}"
             )
-        if not self.table and self.position_placement != "stem":
+        if not self.adds_positions and self.position_placement != "stem":
             raise ValueError(
                 "`position_placement` says where embeddings are added to "
                 "tokens; with "
@@ -222,17 +249,9 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     if config.has_class_token:
         x = layers.ClassToken(name="class_token")(x)  # [B, N + 1, D]
 
-    def positions(suffix):
-        return layers.AddPositionEmbs(
-            embedding.grid_size,
-            class_token=config.has_class_token,
-            kind=config.table,  # type: ignore[arg-type]
-            name=f"posembed_{suffix}",
-        )
-
-    placement = config.position_placement if config.table else None
+    placement = config.position_placement if config.adds_positions else None
     if placement in ("stem", "every_layer_shared"):
-        shared_positions = positions("input")
+        shared_positions = positions(config, embedding.grid_size, "input")
     if placement == "stem":
         x = shared_positions(x)
     if config.dropout_rate:
@@ -252,7 +271,7 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
     activation = "gelu_tanh" if config.gelu_approximate else "gelu"
     for i, rate in enumerate(drop_path_rates(config)):
         if placement == "every_layer":
-            x = positions(str(i))(x)
+            x = positions(config, embedding.grid_size, str(i))(x)
         elif placement == "every_layer_shared":
             x = shared_positions(x)
         x = layers.TransformerBlock(
@@ -266,6 +285,17 @@ def forward(config: ViTConfig, x: keras.KerasTensor) -> keras.KerasTensor:
             name=f"encoderblock_{i}",
         )(x)
     return read_out(config, x, embedding.grid_size)
+
+
+def positions(config: ViTConfig, grid_size: tuple[int, int], suffix: str):
+    """Return a layer that adds embeddings of positions to the tokens."""
+    name, first = f"posembed_{suffix}", config.has_class_token
+    if config.position_embedding == "sincos_2d":
+        return SincosPositionEmbs(grid_size, first, name=name)
+    is_2d = config.position_embedding == "learned_2d"
+    return layers.AddPositionEmbs(
+        grid_size, first, "learned_2d" if is_2d else "learned_1d", name=name
+    )
 
 
 def read_out(config: ViTConfig, x, grid_size: tuple[int, int]):

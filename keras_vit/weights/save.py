@@ -180,8 +180,8 @@ def write(values, family, metadata, path, format, allow_differences=False):
     if target.config_of is None:
         shown = {
             name: metadata[name]
-            for name in ("grid", "pooling")
-            if metadata.get(name) is not None
+            for name in ("grid", "pooling", "position_embedding")
+            if metadata.get(name) not in (None, "learned_1d")
         }
         with atomic(path) as file:
             npz.write(file, arrays, shown)

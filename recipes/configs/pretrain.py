@@ -239,8 +239,7 @@ def _published(model, dataset, changes):
 def _plain(model, dataset):
     """Return "Better plain ViT baselines for ImageNet-1k" (2205.01580).
 
-    From memory of the paper and of big_vision's configs/vit_s16_i1k.py. There
-    positions are sines and cosines; here they are learned.
+    As in big_vision's configs/vit_s16_i1k.py.
     """
     if model not in vit.VARIANTS or dataset in MULTI_LABEL:
         raise ValueError(
@@ -251,7 +250,11 @@ def _plain(model, dataset):
         model,
         dataset,
         {
-            "model.architecture": experiment.Architecture(pooling="gap"),
+            "model.architecture": experiment.Architecture(
+                pooling="gap",
+                position_embedding="sincos_2d",
+                representation_size=vit.VARIANTS[model]["hidden_size"],
+            ),
             "data.augment": (
                 "RandAugment(num_ops=2, factor=0.3)",  # magnitude 10
                 "MixUp(alpha=0.2)",

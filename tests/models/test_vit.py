@@ -269,6 +269,10 @@ def test_images_of_another_shape_are_refused_with_a_sentence(name):
             dict(hidden_size=9, num_heads=3, position_embedding="learned_2d"),
             ["even", "width=9"],
         ),
+        (
+            dict(hidden_size=6, num_heads=3, position_embedding="sincos_2d"),
+            ["multiple of 4", "width=6"],
+        ),
         (dict(class_names=("a", "b")), ["`class_names`", "5", "2"]),
         (dict(weights="no/such/file.npz"), ["`weights`", "no/such/file.npz"]),
         (dict(resnet_depths=(1,), resnet_width=0.3, patch_size=1), ["32"]),

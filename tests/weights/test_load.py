@@ -17,6 +17,7 @@ pytestmark = pytest.mark.backend("torch")
 
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens" / "numerics"
 TOKEN = GOLDENS / "vit_token.ckpt.npz"
+SINES = GOLDENS / "big_vision_sincos.ckpt.npz"
 PRE_LOGITS = GOLDENS / "vit_token_pre_logits.ckpt_2020.npz"
 
 
@@ -48,6 +49,57 @@ def test_another_resolution_resamples_the_positions():
     found = found[0, 1:].reshape(2, 6, 48)
     np.testing.assert_allclose(found[:, 0], grid[[0, 3], 0], atol=1e-6)
     np.testing.assert_allclose(found[:, -1], grid[[0, 3], 3], atol=1e-6)
+
+
+class TestSines:
+    """Positions of big_vision's plain ViT, which are not in its files."""
+
+    def test_the_numbers_are_those_of_the_authors_at_any_size(self, tmp_path):
+        with pytest.raises(ValueError, match="`position_embedding` must be g"):
+            keras_vit.from_pretrained(SINES)
+        golden = np.load(GOLDENS / "big_vision_sincos.io.npz")
+        pixels = 127.5 * (golden["input"] + 1)
+        sines = dict(position_embedding="sincos_2d")
+        model = keras_vit.from_pretrained(
+            SINES, input_shape=pixels.shape[1:], **sines
+        )
+        limit = 1e-6 * np.abs(golden["logits"]).max()
+        self.check(model, pixels, golden["logits"], limit)
+        larger = keras_vit.from_pretrained(SINES, **sines)
+        assert larger.input_shape == (None, 224, 224, 3)
+        larger.save(tmp_path / "a.keras")
+        keras_vit.save_checkpoint(larger, tmp_path / "a.npz", "big_vision")
+        same = arrays_of(SINES)
+        found = arrays_of(tmp_path / "a.npz")
+        assert found.keys() == same.keys()
+        assert all((found[name] == same[name]).all() for name in same)
+        for name, shape in (("a.keras", pixels.shape[1:]), ("a.npz", None)):
+            again = keras_vit.from_pretrained(
+                tmp_path / name, input_shape=shape
+            )
+            assert again.input_shape[1:] == (shape or (224, 224, 3))
+            if shape:
+                self.check(again, pixels, golden["logits"], limit)
+        with pytest.raises(ValueError, match="sincos_2d.*not learned"):
+            keras_vit.save_checkpoint(larger, tmp_path / "b.npz", "jax")
+
+    @staticmethod
+    def check(model, pixels, expected, limit):
+        found = ops.convert_to_numpy(model(pixels))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=limit)
+
+    def test_a_file_with_positions_has_no_sines(self):
+        with pytest.raises(ValueError, match="unused by the model"):
+            build(TOKEN, position_embedding="sincos_2d")
+
+
+def test_positions_may_stand_in_the_encoder(tmp_path):
+    # As big_vision wrote them before 2022.
+    arrays = arrays_of(TOKEN)
+    arrays["Transformer/pos_embedding"] = arrays.pop(jax.POSITIONS)
+    model = build(save(tmp_path / "a.npz", arrays))
+    name = "posembed_input/pos_embedding"
+    np.testing.assert_array_equal(value(model, name), value(build(TOKEN), name))
 
 
 def test_weights_of_three_channels_fold_to_others():

@@ -40,6 +40,13 @@ def _required(metadata):
     return {k: v for k, v in _REQUIRED.items() if k != "resnet_numerics"}
 
 
+def _positions_required(metadata):
+    return dict(
+        position_embedding="'sincos_2d' (big_vision, without an array of "
+        "positions; any other file without one is damaged)"
+    )
+
+
 def grid(metadata: dict) -> tuple[int, int] | None:
     """Return the (rows, columns) of patches."""
     scale, patch = _stem_scale(metadata), metadata["patch_size"]
@@ -60,13 +67,14 @@ RESIZES = {
 }
 
 
-def _refused(metadata):
-    """List the parts of a model that no other library has."""
+def _refused(metadata, format):
+    """List the parts of a model that another library does not have."""
     positions = metadata.get("position_embedding", "learned_1d")
     placement = metadata.get("position_placement", "stem")
     has = {
         f"position_embedding={positions!r}, which is not learned 1-D": (
             positions != "learned_1d"
+            and (positions, format) != ("sincos_2d", "big_vision")
         ),
         f"position_placement={placement!r}": placement != "stem",
         "pooling='unpooled'": metadata["pooling"] == "unpooled",
@@ -94,11 +102,11 @@ def _format(module, rules_of=None, **kwargs):
         read_arrays=read_arrays,
         read_config=module.settings,
         flatten=module.flatten,
-        required=_required,
         refused=lambda metadata, format: (
-            _refused(metadata) + refused(metadata, format)
+            _refused(metadata, format) + refused(metadata, format)
         ),
         **{
+            "required": _required,
             "check": patches.check_heads_and_grid,
             "resampling": lambda metadata: "aligned_bilinear",
             **kwargs,
@@ -208,6 +216,7 @@ FORMATS = {
         jax,
         requires=(r".*Transformer/.*",),
         forbids=_AXIAL,
+        required=_positions_required,
         check=lambda found, wanted: None,  # its shapes show the heads
         restore=jax.restore,
         naming_schemes=jax.NAMING_SCHEMES,

@@ -137,6 +137,7 @@ def fields(metadata: dict) -> dict:
         resnet_depths=metadata.get("resnet_depths"),
         class_token=pooling == "token" or bool(metadata.get("class_token")),
         pooling=pooling,
+        position_embedding=metadata.get("position_embedding", "learned_1d"),
         representation_size=metadata.get("representation_size"),
         classes=metadata.get("classes"),
     )
@@ -149,6 +150,8 @@ def expand(rows: list, metadata: dict) -> list[table.Rule]:
     absent += () if has["class_token"] else ("class_token/",)
     absent += () if has["resnet_depths"] is not None else ("resnet/",)
     absent += () if has["pooling"] == "map" else ("attention_pooling/",)
+    if has["position_embedding"] in ("sincos_2d", "relative", "none"):
+        absent += ("posembed_input/",)
     return table.expand(
         rows,
         num_layers=has["num_layers"],

@@ -25,6 +25,8 @@ from keras_vit.weights.rules.vit.architecture import (
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 BIG_VISION_POSITIONS = "pos_embedding"
+# Before 2022.
+EARLIER_POSITIONS = "Transformer/pos_embedding"
 
 _NAMES_2020 = {
     "LayerNorm_1": "LayerNorm_2",
@@ -49,7 +51,7 @@ class NamingScheme:
         year_2020: Whether the names are those of 2020.
         params: Whether names begin with `params/`.
         stacked: Whether all blocks are stacked on a leading axis.
-        positions: Name of the position embeddings.
+        positions: Name of the position embeddings, if there are any.
         token_apart: Whether these have no row for the class token.
     """
 
@@ -94,9 +96,8 @@ def flatten(
             for name, array in arrays.items()
         }
         arrays = table.rename(arrays, lambda name: _rename(name, linen))
-    positions = (
-        BIG_VISION_POSITIONS if BIG_VISION_POSITIONS in arrays else POSITIONS
-    )
+    names = (BIG_VISION_POSITIONS, EARLIER_POSITIONS)
+    positions = next((n for n in names if n in arrays), POSITIONS)
     token_apart = positions == BIG_VISION_POSITIONS and "cls" in arrays
     if positions != POSITIONS:
         table.add(arrays, POSITIONS, arrays.pop(positions))
@@ -112,9 +113,10 @@ def restore(
 ) -> dict[str, np.ndarray]:
     """Convert linen arrays to a naming scheme; the inverse of `flatten`."""
     arrays = dict(arrays)
-    if scheme.token_apart and "cls" in arrays:
-        merge_class_row(arrays, POSITIONS, "cls")
-    arrays[scheme.positions] = arrays.pop(POSITIONS)
+    if POSITIONS in arrays:
+        if scheme.token_apart and "cls" in arrays:
+            merge_class_row(arrays, POSITIONS, "cls")
+        arrays[scheme.positions] = arrays.pop(POSITIONS)
     if scheme.year_2020:
         arrays = {
             _rename(name, _NAMES_2020): (
@@ -146,7 +148,10 @@ def read_architecture(arrays: dict[str, Stored], config: dict) -> dict:
             f"expected `{query}` of shape [D, heads, D / heads]; found "
             f"{'it of shape ' + str(shape) if shape else 'none'}"
         )
-    return dict(
+    positions = {}
+    if POSITIONS in arrays:
+        positions = dict(position_embedding="learned_1d")
+    return positions | dict(
         num_layers=table.count(arrays, _BLOCK),
         num_heads=shape[1],
         resnet_depths=(
@@ -171,7 +176,8 @@ def settings(config: dict) -> dict:
     trained.
 
     Args:
-        config: Metadata that `save_checkpoint` wrote into the file: the `grid`.
+        config: Metadata that `save_checkpoint` wrote into the file: the `grid`,
+            and positions that are not in the file.
     """
     return configs.known(
         gelu_approximate=True,
@@ -180,6 +186,9 @@ def settings(config: dict) -> dict:
         pixel_mean=127.5,
         pixel_std=127.5,
         grid=configs.pair(config, "grid"),
+        position_embedding=configs.choice(
+            config, "position_embedding", ("sincos_2d",)
+        ),
     )
 
 

@@ -95,6 +95,8 @@ def settings(config: dict) -> dict:
         return configs.section(keras_format.layer_of(config, name), "config")
 
     block, embedding = of("TransformerBlock"), of("PatchEmbedding")
+    positions = keras_format.layer_of(config, "SincosPositionEmbs")
+    positions = positions or keras_format.layer_of(config, "AddPositionEmbs")
     blocks = [
         layer
         for layer in keras_format.layers_of(config)
@@ -118,7 +120,7 @@ def settings(config: dict) -> dict:
         ),
         class_names=keras_format.class_names(of("ClassificationHead")),
         **_pixels(of("Rescaling")),
-        **_positions(keras_format.layer_of(config, "AddPositionEmbs"), block),
+        **_positions(positions, block),
     )
     saved = keras_format.saved_metadata(config)
     names = {"pixel_mean", "pixel_std", "resampling", "similarity_head"}
@@ -170,6 +172,8 @@ def _positions(layer, block):
     kind = configs.choice(config, "kind", ("learned_1d", "learned_2d"))
     if options.get("layer") == "BEiTAttention":
         kind = "local"
+    elif layer.get("class_name") == "SincosPositionEmbs":
+        kind = "sincos_2d"
     return dict(
         grid=configs.pair(config, "grid_size"),
         position_embedding=kind,
