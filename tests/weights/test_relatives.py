@@ -76,6 +76,11 @@ OF_AUTHORS = {
         "hf://timm/vit_pe_core_base_patch16_224.fb",
         *("attn_pool.probe", "transformer.resblocks.0.ln_1.weight"),
     ),
+    "SigLIP": (
+        "hf://google/siglip-",
+        *("params/img/embedding/kernel", "params/t"),
+        "params/img/Transformer/encoder_norm/scale",
+    ),
     "BEiT-3": (
         "hf://timm/beit3_",
         *("beit3.vision_embed.cls_token", "head.weight"),

@@ -12,6 +12,11 @@ _FILES = {
         "open_clip_config.json",
         None,
     ),
+    "big_vision's SigLIP, LiT, CLIPPO or PaliGemma": (
+        (r"(params/)?img/.*",),
+        "hf://google/siglip-base-patch16-224",
+        None,
+    ),
     "BEiT-3": (
         (r"beit3\..*",),
         "hf://timm/beit3_base_patch16_224.in22k_ft_in1k",
