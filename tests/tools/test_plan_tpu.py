@@ -6,6 +6,7 @@ import importlib.util
 import json
 import multiprocessing
 import os
+import pathlib
 import threading
 import types
 from unittest import mock
@@ -290,6 +291,26 @@ def test_a_report_says_what_does_not_fit():
         dataclasses.replace(plan, micro_batches=4), program()
     )
     assert "--config.run.micro_batches=4, 128 images" in report.report(parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "images"),
+    [
+        ("detect.py:ViT,coco/2017", 118_287),
+        ("segment.py:ViT,coco/2017_panoptic", 118_287),
+        ("segment.py:ViT,scene_parse150", 20_210),
+        ("contrastive.py:clip,coco_captions", 82_783),
+        ("dino.py:ViT,imagenet2012", 1_281_167),
+        ("finetune.py:ViTB16,oxford_flowers102", 1_020),
+    ],
+)
+def test_published_sets_are_planned_without_their_files(name, images):
+    file, argument = name.split(":")
+    path = pathlib.Path(command_line.DEFAULT_CONFIG.split(":")[0])
+    config = command_line._config(
+        [f"--config={path.with_name(file)}:{argument}"]
+    )
+    assert planner.dataset_info(config).train_images == images
 
 
 def test_a_sweep_is_all_combinations():

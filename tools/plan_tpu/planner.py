@@ -91,6 +91,7 @@ def dataset_info(config):
         num_examples=images,
         multi_label=False,
         is_video=False,
+        num_frames=None,
     )
     return recipe.dataset_info(config, source)
 
