@@ -2,9 +2,9 @@
 
 An annotation states which values an argument takes: `bool`, `str`, `int` or
 `float` (finite, and never a truth value), `Literal["a", "b"]`, a name below
-such as `Count`, a `dict` or `TypedDict`, and tuples, sequences and unions. A
-list counts as a tuple, since JSON has no other. Values of other types are not
-checked.
+such as `Count`, a `dict` or `TypedDict`, and tuples, sequences, collections and
+unions. A list counts as a tuple, since JSON has no other. Values of other types
+are not checked.
 """
 
 import difflib
@@ -14,7 +14,7 @@ import math
 import numbers
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated
 
 import keras
@@ -25,6 +25,7 @@ Count = Annotated[int, "an integer, at least 1", lambda n: n >= 1]
 Natural = Annotated[int, "an integer, at least 0", lambda n: n >= 0]
 Rate = Annotated[float, "a number in [0, 1)", lambda x: 0 <= x < 1]
 Share = Annotated[float, "a number between 0 and 1", lambda x: 0 < x < 1]
+Portion = Annotated[float, "a number from 0 to 1", lambda x: 0 <= x <= 1]
 Epsilon = Annotated[
     float, "a number between 0 and 1, such as 1e-6", lambda x: 0 < x < 1
 ]
@@ -169,6 +170,14 @@ def _keys(kind):
     }
 
 
+# What counts as each kind.
+_MEMBERS: dict[typing.Any, tuple] = {
+    tuple: (list, tuple),
+    Sequence: (list, tuple, np.ndarray),
+    Collection: (list, tuple, np.ndarray, set, frozenset),
+}
+
+
 def _fits(value, kind) -> bool:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
@@ -177,13 +186,17 @@ def _fits(value, kind) -> bool:
         return isinstance(value, str) and value in inner
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, one) for one in inner)
-    if origin in (tuple, Sequence):
-        is_array = origin is Sequence and isinstance(value, np.ndarray)
-        if not is_array and not isinstance(value, (list, tuple)):
+    if origin in _MEMBERS:
+        is_scalar = getattr(value, "shape", None) == ()
+        if is_scalar or not isinstance(value, _MEMBERS[origin]):
             return False
-        if origin is Sequence or inner[-1] is ...:
+        if origin is not tuple or inner[-1] is ...:
             inner = inner[:1] * len(value)
         return len(value) == len(inner) and all(map(_fits, value, inner))
+    if origin is dict:
+        return isinstance(value, dict) and all(
+            all(map(_fits, each, inner)) for each in value.items()
+        )
     if typing.is_typeddict(kind):
         kinds = _keys(kind)
         return (
@@ -208,10 +221,12 @@ def _words(kind) -> str:
         return f"one of {inner}" if len(inner) > 1 else repr(inner[0])
     if origin in (typing.Union, types.UnionType):
         return " or ".join(map(_words, inner))
-    if origin is Sequence or (origin is tuple and inner[-1] is ...):
+    if origin in _MEMBERS and (origin is not tuple or inner[-1] is ...):
         return f"a tuple, each value {_words(inner[0])}"
     if origin is tuple:
         return f"a tuple of {len(inner)}, each value {_words(inner[0])}"
+    if origin is dict:
+        return f"a dictionary, from {_words(inner[0])} to {_words(inner[1])}"
     if typing.is_typeddict(kind):
         keys = (f"{key!r}, {_words(one)}" for key, one in _keys(kind).items())
         return f"a dictionary of {'; '.join(keys)}"

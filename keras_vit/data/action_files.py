@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_vit._arguments import Count, NotNegative, checked
 from keras_vit.data import video_files
+from keras_vit.data.decode import Channels
 from keras_vit.data.tables import read_cells, read_text
 from keras_vit.data.task_sources import TaskSource
 from keras_vit.data.video_lists import videos_below
@@ -37,7 +38,7 @@ def load_actions(
     num_frames: Count = 16,
     frame_step: Count = 4,
     frame_rate: NotNegative = 30.0,
-    channels: Count = 3,
+    channels: Channels = 3,
 ) -> tuple[TaskSource, TaskSource]:
     """Find AVA; return its training and its evaluation part.
 

@@ -60,7 +60,7 @@ class CropOptions(TypedDict, total=False):
     crop: Crop
     min_area: float
     pad: Natural
-    resize: int
+    resize: Natural
 
 
 class TrainOptions(CropOptions, ClipOptions, ShardOptions, total=False):
@@ -78,7 +78,7 @@ def train_batches(
     *,
     batch_size: Count,
     image_size: tuple[Count, Count],
-    channels: int = 3,
+    channels: Count = 3,
     flip: bool = True,
     augment: tuple[str, ...] = (),
     repeats: Count = 1,
@@ -181,10 +181,10 @@ def eval_batches(
     *,
     batch_size: Count,
     image_size: tuple[Count, Count],
-    channels: int = 3,
+    channels: Count = 3,
     num_clips: Count = 1,
     num_crops: Count = 1,
-    resize: int = 0,
+    resize: Natural = 0,
     **options: Unpack[EvalOptions],
 ):
     """Return every example once, in order, in batches of one size.

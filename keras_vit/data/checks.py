@@ -7,6 +7,7 @@ import warnings
 import keras
 import numpy as np
 
+from keras_vit._arguments import Natural, checked
 from keras_vit.data import arrays, folder, video_files
 from keras_vit.data.sources import Source
 
@@ -76,8 +77,9 @@ def warn_if_scaled(source: Source) -> None:
         _check_pixels(source.images[:1000], f"The images of {source.name!r}")
 
 
+@checked
 def explain_broken(
-    source: Source, limit: int = 10, error: Exception | None = None
+    source: Source, limit: Natural = 10, error: Exception | None = None
 ) -> str | None:
     """Return a message of the files that do not decode, or None.
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_vit._arguments import checked
 from keras_vit.data.optional_imports import tensorflow, unconverted
 from keras_vit.data.seeds import fold
 
@@ -104,6 +105,7 @@ def places(num_clips: int) -> list[float]:
     return [i / (num_clips - 1) for i in range(num_clips)]
 
 
+@checked
 @unconverted
 def shuffle_frames(batches, seed: int = 0):
     """Shuffle the frames of each clip, each in its own random order.

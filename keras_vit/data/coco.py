@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from keras_vit._arguments import checked
+from keras_vit._arguments import Natural, checked
 
 # More boxes than this share that do not fit their images are in another
 # convention, such as corners in place of corner and size.
@@ -197,8 +197,9 @@ def _objects(content, path, index, skips):
     return objects, outside, skipped
 
 
+@checked
 def pad_objects(
-    boxes, labels, max_objects: int, masks=None, name: str = "an image"
+    boxes, labels, max_objects: Natural, masks=None, name: str = "an image"
 ) -> dict:
     """Pad the targets of an image to one number of objects.
 

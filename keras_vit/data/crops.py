@@ -4,6 +4,7 @@ Functions of pixels take an image, `[H, W, C]`, or the frames of a clip,
 `[T, H, W, C]`, which are cropped in the same way.
 """
 
+from keras_vit._arguments import Count, checked
 from keras_vit.data import formats
 from keras_vit.data.decode import cmyk_to_grey, decode_image, resize
 from keras_vit.data.optional_imports import apart, tensorflow
@@ -176,7 +177,8 @@ def cut(image, image_size: tuple[int, int], place: float):
     return image
 
 
-def bit_hyper_rule(image_shape: tuple[int, ...] | None) -> tuple[int, int]:
+@checked
+def bit_hyper_rule(image_shape: tuple[Count, ...] | None) -> tuple[int, int]:
     """Return the sizes of BiT's HyperRule for fine-tuning.
 
     Args:

@@ -4,18 +4,23 @@ import functools
 import importlib.util
 import os
 import re
+from collections.abc import Collection
+from typing import Annotated
 
 import numpy as np
 
+from keras_vit._arguments import Count, checked
 from keras_vit._paths import require_file, why_no_file
 from keras_vit.data import formats, pillow
 from keras_vit.data.optional_imports import apart, tensorflow, unconverted
 
 # Extensions of the files that `decode_image` reads.
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
+Channels = Annotated[int, "1 or 3", lambda n: n in (1, 3)]
 
 
-def decode_image(encoded, channels: int = 3):
+@checked
+def decode_image(encoded, channels: Channels = 3):
     """Decode JPEG, PNG, GIF, BMP or WebP, detected by content, and rotate.
 
     Grey is converted to colour, or colour to grey, according to `channels`;
@@ -37,20 +42,12 @@ def decode_image(encoded, channels: int = 3):
         ValueError: If `channels` is neither 1 nor 3.
     """
     tf = tensorflow()
-    _check_channels(channels)
     image = tf.cond(
         formats.is_plain_jpeg(encoded),
         lambda: stored_jpeg(encoded, channels),
         lambda: _decode_any(encoded, channels),
     )
     return tf.ensure_shape(image, (None, None, channels))
-
-
-def _check_channels(channels):
-    if channels not in (1, 3):
-        raise ValueError(
-            f"`channels` of an image file must be 1 or 3. Received: {channels}"
-        )
 
 
 def _decode(encoded, channels):
@@ -227,8 +224,11 @@ def fitted(size, image_size: tuple[int, int]):
     return tf.maximum(tf.cast(tf.round(size * scale), tf.int32), 1)
 
 
+@checked
 def read_image(
-    path: str | os.PathLike, image_size: tuple[int, int], channels: int = 3
+    path: str | os.PathLike,
+    image_size: tuple[Count, Count],
+    channels: Channels = 3,
 ) -> np.ndarray:
     """Read one image file as evaluation does.
 
@@ -243,8 +243,8 @@ def read_image(
         `[height, width, channels]` in [0, 255], float32.
 
     Raises:
-        ValueError: If the file is missing or does not decode, or `channels`
-            is neither 1 nor 3.
+        ValueError: If the file is missing or does not decode, or another
+            argument is out of range.
     """
     pixels = read_pixels(path, channels)
     if not _has_tensorflow():
@@ -253,10 +253,10 @@ def read_image(
         return np.asarray(resize(pixels, image_size))
 
 
-def read_pixels(path: str | os.PathLike, channels: int = 3) -> np.ndarray:
+@checked
+def read_pixels(path: str | os.PathLike, channels: Channels = 3) -> np.ndarray:
     """Read an image file in its own size, upright: uint8 `[H, W, channels]`."""
     require_file(path)
-    _check_channels(channels)
     if not _has_tensorflow():
         return pillow.decode(path, channels)
     tf = tensorflow()
@@ -279,19 +279,22 @@ def _has_tensorflow():
     return importlib.util.find_spec("tensorflow") is not None
 
 
+@checked
 @unconverted
-def find_broken(paths, channels: int = 3) -> dict[str, str]:
+def find_broken(
+    paths: Collection[str | os.PathLike], channels: Channels = 3
+) -> dict[str, str]:
     """Return the files that do not decode and why, after trying every one.
 
     The decoder's message by path is in the order of `paths`.
     """
     tf = tensorflow()
     reasons = {}
-    for path in map(os.fspath, paths):
+    for path in paths:
         reason = why_no_file(path)
-        reasons[path] = f"It {reason}." if reason else ""
-    paths = [path for path, reason in reasons.items() if not reason]
-    if not paths:
+        reasons[os.fspath(path)] = f"It {reason}." if reason else ""
+    files = [path for path, reason in reasons.items() if not reason]
+    if not files:
         return reasons
 
     def try_one(i, path):
@@ -303,12 +306,12 @@ def find_broken(paths, channels: int = 3) -> dict[str, str]:
             return tf.identity(i)
 
     valid = (
-        tf.data.Dataset.from_tensor_slices((np.arange(len(paths)), paths))
+        tf.data.Dataset.from_tensor_slices((np.arange(len(files)), files))
         .map(try_one, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .ignore_errors(log_warning=False)
     )
     valid = {int(i) for i in valid.as_numpy_iterator()}
-    for i, path in enumerate(paths):
+    for i, path in enumerate(files):
         # `ignore_errors` drops the reason: only these files are decoded again.
         if i not in valid:
             reasons[path] = _why_broken(path, channels)

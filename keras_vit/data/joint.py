@@ -1,18 +1,22 @@
 """Random views of an image together with its boxes, masks and depth."""
 
-from keras_vit._arguments import checked
+from typing import Annotated
+
+from keras_vit._arguments import Count, Positive, checked
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.seeds import fold
+
+Level = Annotated[int, "an integer from 0 to 255", lambda n: 0 <= n <= 255]
 
 
 @checked
 def jitter_scale(
     example: dict,
-    image_size: tuple[int, int],
+    image_size: tuple[Count, Count],
     seed,
-    scales: tuple[float, float] = (0.1, 2.0),
+    scales: tuple[Positive, Positive] = (0.1, 2.0),
     flip: bool = True,
-    fill: int = 128,
+    fill: Level = 128,
     keep_ratio: bool = True,
 ) -> dict:
     """Resize, crop or pad, and flip an image and its objects alike.

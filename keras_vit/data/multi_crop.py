@@ -26,6 +26,7 @@ _REACH = 4
 _FEWEST, _RATIO, _TRIES = 4, 0.3, 10
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Crops:
     """The crops of an image; the defaults are those of DINO.
@@ -43,13 +44,13 @@ class Crops:
             the large crops.
     """
 
-    local_size: tuple[int, int] = (96, 96)
-    num_local: int = 8
+    local_size: tuple[Count, Count] = (96, 96)
+    num_local: Natural = 8
     global_area: tuple[float, float] = (0.4, 1.0)
     local_area: tuple[float, float] = (0.05, 0.4)
     flip: bool = True
     distort: bool = True
-    grid_size: tuple[int, int] | None = None
+    grid_size: tuple[Count, Count] | None = None
     masked: tuple[float, float] = (0.1, 0.5)
 
     def __post_init__(self):
@@ -67,11 +68,6 @@ class Crops:
                 f"`masked` must be a share of at least {_FEWEST} patches, the "
                 f"smallest rectangle. Received: masked={self.masked} of "
                 f"{patches} patches"
-            )
-        if self.num_local < 0:
-            raise ValueError(
-                "`num_local` must be at least 0. Received: "
-                f"num_local={self.num_local}"
             )
 
 

@@ -99,7 +99,7 @@ def pair_eval_batches(
     batch_size: Count,
     image_size: tuple[Count, Count],
     channels: Count = 3,
-    resize: int = 0,
+    resize: Natural = 0,
     **options: Unpack[ShardOptions],
 ):
     """Return every image once, in order, in batches of one size.

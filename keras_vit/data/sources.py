@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keras_vit._arguments import Share, checked
+from keras_vit._arguments import Count, Share, checked
 from keras_vit.data import (
     arrays,
     folder,
@@ -226,7 +226,8 @@ def _of_the_user(dataset):
     return found
 
 
-def sample(source: Source, count: int) -> Source:
+@checked
+def sample(source: Source, count: Count) -> Source:
     """Return about `count` examples, spread evenly over a source.
 
     Of a stream the first ones are returned.

@@ -5,14 +5,16 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit._arguments import Count, Natural, Share, checked
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.data.shards import cut_ranges
 from keras_vit.data.sources import Source, take
 from keras_vit.data.split import hold_out
 
 
+@checked
 def hold_out_dev(
-    source: Source, fraction: float, seed: int
+    source: Source, fraction: Share, seed: Natural
 ) -> tuple[Source, Source]:
     """Split a training set into a training part and a development part.
 
@@ -26,13 +28,9 @@ def hold_out_dev(
         seed: Seed of the random draw.
 
     Raises:
-        ValueError: If one of the two would have no examples.
+        ValueError: If an argument is out of range, or one of the two parts
+            would have no examples.
     """
-    if not 0 < fraction < 1:
-        raise ValueError(
-            "`dev_fraction` must lie between 0 and 1. "
-            f"Received: dev_fraction={fraction}"
-        )
     if source.labels is not None:
         kept, held_out = hold_out(
             source.labels,
@@ -47,8 +45,8 @@ def hold_out_dev(
     count = round(fraction * source.num_examples)
     if not 0 < count < source.num_examples:
         raise ValueError(
-            "`dev_fraction` must leave examples to train and to evaluate on. "
-            f"Received: dev_fraction={fraction} of {source.num_examples}"
+            "`fraction` must leave examples to train and to evaluate on. "
+            f"Received: fraction={fraction} of {source.num_examples}"
         )
     first = source.num_examples - count
     stream: Any = source.stream
@@ -67,7 +65,8 @@ def hold_out_dev(
     )
 
 
-def keep_shots(source: Source, shots: int, seed: int) -> Source:
+@checked
+def keep_shots(source: Source, shots: Count, seed: Natural) -> Source:
     """Return a source of `shots` examples of each class, drawn at random.
 
     All labels of a stream are read once, and the chosen examples are kept in
@@ -116,7 +115,8 @@ def keep_shots(source: Source, shots: int, seed: int) -> Source:
     )
 
 
-def keep_images(source: Source, count: int, seed: int) -> Source:
+@checked
+def keep_images(source: Source, count: Count, seed: Natural) -> Source:
     """Return a source of `count` examples, for studies of data set size.
 
     Subsets of the same seed are nested: a smaller one is contained in each
@@ -128,11 +128,10 @@ def keep_images(source: Source, count: int, seed: int) -> Source:
     Raises:
         ValueError: If the source has fewer examples.
     """
-    if not 1 <= count <= source.num_examples:
+    if count > source.num_examples:
         raise ValueError(
-            "`train_images` must be at least 1 and at most the training "
-            f"images of {source.name!r}, {source.num_examples}, or 0 for all "
-            f"of them. Received: train_images={count}"
+            "`count` must be at most the training images of "
+            f"{source.name!r}, {source.num_examples}. Received: count={count}"
         )
     if source.labels is None:
         return dataclasses.replace(source, num_examples=count)
@@ -151,11 +150,10 @@ def keep_images(source: Source, count: int, seed: int) -> Source:
 def _draw(source, labels, shots, seed):
     """Return the indices of `shots` examples of each class, ascending."""
     counts = np.bincount(labels, minlength=len(source.class_names))
-    if shots < 1 or counts.min() < shots:
+    if counts.min() < shots:
         raise ValueError(
-            "`shots` must be at least 1 and at most the examples of each "
-            f"class, {counts.min()} of {source.name!r}. Received: "
-            f"shots={shots}"
+            "`shots` must be at most the examples of each class, "
+            f"{counts.min()} of {source.name!r}. Received: shots={shots}"
         )
     rng = np.random.default_rng(seed)
     of_each_class = [

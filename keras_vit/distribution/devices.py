@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import keras
 
-from keras_vit._arguments import checked
+from keras_vit._arguments import Natural, checked
 from keras_vit.distribution import layouts, torch_processes, tpu_compiler
 
 # Environment variables from which jax.distributed.initialize() finds a cluster.
@@ -118,9 +118,9 @@ def setup(
     devices: Literal["auto", "cpu", "gpu", "tpu"] = "auto",
     strategy: layouts.Strategy = "data",
     *,
-    model_parallel: int = 0,
+    model_parallel: Natural = 0,
     coordinator: str = "",
-    num_processes: int = 0,
+    num_processes: Natural = 0,
     process_id: int = -1,
     tpu: str = "",
 ) -> Devices:
@@ -172,6 +172,12 @@ def setup(
         with devices.training_scope():
             model.fit(devices.batches(make_batches), steps_per_epoch=1000)
     """
+    if model_parallel and "tensor" not in strategy:
+        raise ValueError(
+            "`model_parallel` must be 0 without strategy='tensor' or "
+            "'fsdp+tensor'. Received: model_parallel="
+            f"{model_parallel}, strategy={strategy!r}"
+        )
     tpu_compiler.set_options()
     backend = keras.backend.backend()
     if backend != "torch" and torch_processes.started() > 1:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import keras
 
-from keras_vit._arguments import checked
+from keras_vit._arguments import Count, checked
 from keras_vit.models import ImageModel
 from keras_vit.models.families import FAMILIES
 
@@ -132,10 +132,10 @@ class Layouts(keras.distribution.ModelParallel):
 def distribution(
     strategy: Strategy,
     devices: Sequence,
-    model_parallel: int = 1,
+    model_parallel: Count = 1,
     *,
-    num_heads: int | None = None,
-    mlp_dim: int | None = None,
+    num_heads: Count | None = None,
+    mlp_dim: Count | None = None,
 ) -> keras.distribution.DataParallel | keras.distribution.ModelParallel:
     """Return how models and batches are divided among devices (JAX).
 
@@ -176,9 +176,9 @@ def distribution(
     tensor = "tensor" in strategy
     if not devices:
         raise ValueError("`devices` must not be empty. Received: devices=[]")
-    if model_parallel < 1 or (model_parallel > 1 and not tensor):
+    if model_parallel > 1 and not tensor:
         raise ValueError(
-            f"`model_parallel` must be {'at least 1' if tensor else '1'} with "
+            "`model_parallel` must be 1 with "
             f"strategy={strategy!r}. Received: model_parallel={model_parallel}"
         )
     if len(devices) % model_parallel:

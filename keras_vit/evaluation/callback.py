@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import typing
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit._arguments import Count, Natural, check, checked
 from keras_vit.evaluation.features import features, labels_of, representation
 from keras_vit.evaluation.few_shot import L2, check_classes, few_shot
 from keras_vit.evaluation.least_squares import LeastSquares, few_shot_subset
@@ -50,14 +52,15 @@ class FewShot(keras.callbacks.Callback):
             measurement.
 
     Raises:
-        ValueError: When training begins, if a class has fewer images than
-            `shots`, or none of those to measure, or variables are sharded over
-            processes.
+        ValueError: If `every` or an option is out of range; when training
+            begins, if a class has fewer images than `shots`, or none of those
+            to measure, or variables are sharded over processes.
 
     Reference:
         Dosovitskiy et al. 2021, section 4.1 ("fast on-the-fly evaluation").
     """
 
+    @checked
     def __init__(
         self,
         name: str,
@@ -66,14 +69,10 @@ class FewShot(keras.callbacks.Callback):
         *,
         layer: str | None = None,
         measured: keras.Model | None = None,
-        every: int = 1,
+        every: Count = 1,
         **options,
     ):
         super().__init__()
-        if every < 1:
-            raise ValueError(
-                f"`every` must be at least 1. Received: every={every}"
-            )
         self.name = name
         self.train = train
         self.test = test
@@ -81,6 +80,9 @@ class FewShot(keras.callbacks.Callback):
             dict(shots=(5,), num_draws=3, seed=0) | options
         )
         inspect.signature(few_shot).bind(train, test, **self.options)
+        kinds = typing.get_type_hints(few_shot, include_extras=True)
+        for option, value in self.options.items():
+            check(value, option, kinds[option])
         self.layer = layer
         self.measured = measured
         self.every = every
@@ -141,15 +143,16 @@ class Probe(FewShot):
         Caron et al. 2021 (2104.14294), section 4.1, for 20 neighbours.
     """
 
+    @checked
     def __init__(
         self,
         name: str,
         train: Iterable,
         test: Iterable,
         *,
-        num_classes: int,
-        k: int = 20,
-        seed: int = 0,
+        num_classes: Count,
+        k: Count = 20,
+        seed: Natural = 0,
         **kwargs,
     ):
         kwargs |= dict(num_classes=num_classes, seed=seed)

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit._arguments import Count, Positive, checked
+
 
 class ByExample:
     """What the examples of a data set contribute to a score.
@@ -43,7 +45,8 @@ class MeanIoU(ByExample):
         score.result()
     """
 
-    def __init__(self, num_classes: int, ignored: int = 255):
+    @checked
+    def __init__(self, num_classes: Count, ignored: int = 255):
         super().__init__()
         self.num_classes = num_classes
         self.ignored = ignored
@@ -95,7 +98,8 @@ class DepthErrors(ByExample):
         Ranftl et al. 2020 (1907.01341), section 6.
     """
 
-    def __init__(self, relative: bool = False, max_depth: float = 80.0):
+    @checked
+    def __init__(self, relative: bool = False, max_depth: Positive = 80.0):
         super().__init__()
         self.relative = relative
         self.max_depth = max_depth
@@ -136,8 +140,12 @@ class DepthErrors(ByExample):
         return {"AbsRel": float(error / count), "delta1": float(share / count)}
 
 
+@checked
 def predict_windows(
-    predict: Callable, image, window: tuple[int, int], stride: tuple[int, int]
+    predict: Callable,
+    image,
+    window: tuple[Count, Count],
+    stride: tuple[Count, Count],
 ) -> np.ndarray:
     """Return the logits of a large image, means over overlapping windows.
 

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit._arguments import checked
+from keras_vit._arguments import Count, checked
 from keras_vit.layers import Metadata
 
 
@@ -101,7 +101,7 @@ def predictions(
     model: keras.Model,
     batches: Iterable,
     *,
-    top_k: int = 5,
+    top_k: Count = 5,
     from_logits: bool = True,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the predictions of a classifier for each image of a data set.
@@ -122,9 +122,9 @@ def predictions(
         ValueError: If `top_k` is out of range.
     """
     num_classes = model.output.shape[-1]
-    if not 1 <= top_k <= num_classes:
+    if top_k > num_classes:
         raise ValueError(
-            f"`top_k` must be 1 to {num_classes}, the model's classes. "
+            f"`top_k` must be at most {num_classes}, the model's classes. "
             f"Received: top_k={top_k}"
         )
     targets = keras.Input((num_classes,), name="labels")

@@ -1,11 +1,15 @@
 """Few-shot accuracy: a few labels of each class, regression, many draws."""
 
 import dataclasses
+from typing import Annotated
 
 import numpy as np
 
+from keras_vit._arguments import Count, Natural, Positive, checked
 from keras_vit.evaluation.least_squares import LeastSquares, few_shot_subset
 
+Shots = Annotated[tuple[Count, ...], "one or more positive integers", len]
+Penalties = Annotated[tuple[Positive, ...], "one or more positive numbers", len]
 SHOTS = (1, 5, 10, 25)
 # Weights of the penalty to choose from, for features of any scale.
 L2 = tuple(4.0**n for n in range(-5, 11))
@@ -41,15 +45,16 @@ class FewShotResult:
         return float(np.std(self.accuracies, ddof=1))
 
 
+@checked
 def few_shot(
     train: tuple[np.ndarray, np.ndarray],
     test: tuple[np.ndarray, np.ndarray],
     *,
-    num_classes: int,
-    shots: tuple[int, ...] = SHOTS,
-    l2: tuple[float, ...] = L2,
-    num_draws: int = 5,
-    seed: int = 0,
+    num_classes: Count,
+    shots: Shots = SHOTS,
+    l2: Penalties = L2,
+    num_draws: Count = 5,
+    seed: Natural = 0,
 ) -> list[FewShotResult]:
     """Return the accuracy of least squares on a few labels of each class.
 
@@ -79,16 +84,6 @@ def few_shot(
     Reference:
         Dosovitskiy et al. 2021, section 4.1 ("Metrics").
     """
-    for name, values in (("shots", shots), ("l2", l2)):
-        if not values or not all(value > 0 for value in values):
-            raise ValueError(
-                f"`{name}` must be one or more positive numbers. "
-                f"Received: {name}={values}"
-            )
-    if num_draws < 1:
-        raise ValueError(
-            f"`num_draws` must be at least 1. Received: num_draws={num_draws}"
-        )
     check_classes(train[1], test[1])
     results = []
     for count in shots:

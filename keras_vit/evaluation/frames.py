@@ -4,6 +4,7 @@ from collections.abc import Collection, Hashable
 
 import numpy as np
 
+from keras_vit._arguments import Count, checked
 from keras_vit.evaluation.dense import ByExample
 
 LEAST_IOU = 0.5
@@ -30,9 +31,15 @@ class FrameAveragePrecision(ByExample):
         Everingham et al. 2010, as in the evaluation of AVA v2.2 (frame mAP).
     """
 
-    def __init__(self, num_classes: int, unscored: Collection[int] = ()):
+    @checked
+    def __init__(self, num_classes: Count, unscored: Collection[int] = ()):
         super().__init__()
         self.num_classes = num_classes
+        if not set(unscored) <= set(range(num_classes)):
+            raise ValueError(
+                f"`unscored` must be classes, 0 to {num_classes - 1}. "
+                f"Received: unscored={unscored}"
+            )
         self.unscored = tuple(unscored)
 
     def update(

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -143,7 +143,7 @@ def _best(cosines, count):
 @checked
 def index_images(
     model: Any,
-    paths: list[str],
+    paths: Sequence[str],
     *,
     batch_size: Count = 64,
     name: str = "",

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from keras_vit._arguments import Count, Natural, Positive, checked
+
 
 class LeastSquares:
     """Ridge regression of features to targets in {-1, 1}^K.
@@ -28,8 +30,9 @@ class LeastSquares:
         Dosovitskiy et al. 2021, section 4.1 ("Metrics").
     """
 
+    @checked
     def __init__(
-        self, features: np.ndarray, labels: np.ndarray, num_classes: int
+        self, features: np.ndarray, labels: np.ndarray, num_classes: Count
     ):
         features = np.asarray(features)
         labels = np.asarray(labels)
@@ -64,7 +67,8 @@ class LeastSquares:
         counts = np.bincount(labels, minlength=num_classes)
         self._bias = 2 * counts / len(labels) - 1
 
-    def weights(self, l2: float) -> tuple[np.ndarray, np.ndarray]:
+    @checked
+    def weights(self, l2: Positive) -> tuple[np.ndarray, np.ndarray]:
         """Return kernel `[D, K]` and bias `[K]`, float32.
 
         Args:
@@ -73,15 +77,14 @@ class LeastSquares:
         Raises:
             ValueError: If `l2` is not positive.
         """
-        if not l2 > 0:
-            raise ValueError(f"`l2` must be positive. Received: l2={l2}")
         scaled = self._projected / (self._values + l2)[:, np.newaxis]
         kernel = self._vectors @ scaled
         bias = self._bias - self._mean @ kernel
         return kernel.astype("float32"), bias.astype("float32")
 
+    @checked
     def accuracy(
-        self, features: np.ndarray, labels: np.ndarray, l2: float
+        self, features: np.ndarray, labels: np.ndarray, l2: Positive
     ) -> float:
         """Return the share of examples whose class has the highest score.
 
@@ -106,7 +109,10 @@ class LeastSquares:
         return float(right / len(features))
 
 
-def few_shot_subset(labels: np.ndarray, shots: int, seed: int) -> np.ndarray:
+@checked
+def few_shot_subset(
+    labels: np.ndarray, shots: Count, seed: Natural
+) -> np.ndarray:
     """Return the indices of `shots` examples of each class, ascending.
 
     Args:

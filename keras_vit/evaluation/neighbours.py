@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_vit._arguments import Count, Positive, checked
 from keras_vit.data.optional_imports import optional
 
 # Images classified at a time, and the most bytes of their similarities.
@@ -9,12 +10,13 @@ _BLOCK = 1024
 _MEGABYTES = 64
 
 
+@checked
 def nearest_neighbours(
     train: tuple[np.ndarray, np.ndarray],
     features: np.ndarray,
     *,
-    k: int = 20,
-    temperature: float | None = 0.07,
+    k: Count = 20,
+    temperature: Positive | None = 0.07,
 ) -> np.ndarray:
     """Return the classes that the nearest training images vote for.
 
@@ -39,15 +41,10 @@ def nearest_neighbours(
     Reference:
         Wu et al. 2018 (1805.01978), section 3.4, for the weights.
     """
-    if not 1 <= k <= len(train[1]):
+    if k > len(train[1]):
         raise ValueError(
-            f"`k` must be 1 to {len(train[1])}, the number of training "
+            f"`k` must be at most {len(train[1])}, the number of training "
             f"images. Received: k={k}"
-        )
-    if temperature is not None and not temperature > 0:
-        raise ValueError(
-            "`temperature` must be positive, or None for equal votes. "
-            f"Received: temperature={temperature}"
         )
 
     def weights(distances):

@@ -6,6 +6,7 @@ from collections.abc import Collection, Hashable
 
 import numpy as np
 
+from keras_vit._arguments import Count, checked
 from keras_vit.evaluation.dense import ByExample, same_size
 
 
@@ -23,7 +24,8 @@ class PanopticQuality(ByExample):
         Kirillov et al. 2019 (1801.00868), section 4; crowds as in panopticapi.
     """
 
-    def __init__(self, num_classes: int):
+    @checked
+    def __init__(self, num_classes: Count):
         super().__init__()
         self.num_classes = num_classes
 
@@ -128,6 +130,7 @@ class CocoAveragePrecision(ByExample):
         score.update("a", box, [3], box, [3], [0.9])
     """
 
+    @checked
     def __init__(self, masks: bool = False):
         super().__init__()
         self.masks = masks

@@ -185,6 +185,7 @@ class TaskScores(keras.callbacks.Callback):
         padded: Whether the batches are padded.
     """
 
+    @checked
     def __init__(
         self,
         source: TaskSource,

@@ -4,13 +4,13 @@ import keras
 from keras import ops
 
 from keras_vit import layers
-from keras_vit._arguments import KerasActivation, checked
+from keras_vit._arguments import Count, KerasActivation, checked
 
 
 @checked
 def average_scores(
     model: keras.Model,
-    num_views: int,
+    num_views: Count,
     activation: KerasActivation | None = None,
 ) -> keras.Model:
     """Return a model that averages the scores of several inputs.
@@ -33,7 +33,7 @@ def average_scores(
 
 
 @checked
-def highest_scores(model: keras.Model, num_views: int) -> keras.Model:
+def highest_scores(model: keras.Model, num_views: Count) -> keras.Model:
     """Return a model of the highest score that any of several inputs has.
 
     For videos in which a class is seen for some of the time.

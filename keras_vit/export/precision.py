@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_vit import layers
-from keras_vit._arguments import checked
+from keras_vit._arguments import Count, checked
 from keras_vit._keras import nested_layers
 
 Precision = Literal["float32", "bfloat16", "float16", "int8"]
@@ -70,11 +70,12 @@ def in_precision(model: keras.Model, precision: Precision) -> keras.Model:
     return copy
 
 
+@checked
 def compare(
     model: keras.Model,
     other: keras.Model,
     images: np.ndarray,
-    batch_size: int = 32,
+    batch_size: Count = 32,
 ) -> dict:
     """Measure the differences of the outputs of two models on images.
 

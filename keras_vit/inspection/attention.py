@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit._arguments import Count, checked
 from keras_vit.models import ImageModel, attention, tokens
 
 
@@ -35,8 +36,9 @@ def attention_weights(model: keras.Model, images) -> list[np.ndarray]:
     return [ops.convert_to_numpy(weights) for _, weights in found]
 
 
+@checked
 def attended_distances(
-    model: keras.Model, images, batch_size: int = 8
+    model: keras.Model, images, batch_size: Count = 8
 ) -> list[np.ndarray]:
     """Return how far each head attends, in pixels ("attended area").
 

@@ -10,6 +10,7 @@ import sys
 import keras
 from keras import ops
 
+from keras_vit._arguments import Count, checked
 from keras_vit._keras import nested_layers
 from keras_vit.ops import attention, convolution, linear
 
@@ -62,7 +63,8 @@ class Cost:
         """
         return sum(layer.activations for layer in self.layers)
 
-    def grouped(self, depth: int = 1) -> tuple[LayerCost, ...]:
+    @checked
+    def grouped(self, depth: Count = 1) -> tuple[LayerCost, ...]:
         """Return the costs of layers, including their sublayers.
 
         Args:
@@ -110,8 +112,9 @@ def shapes_alone():
     keras.utils.clear_session(free_memory=False)
 
 
+@checked
 def cost(
-    model: keras.Model, input_shape: tuple[int, ...] | None = None
+    model: keras.Model, input_shape: tuple[Count, ...] | None = None
 ) -> Cost:
     """Return what a model costs: parameters, MACs and activations.
 

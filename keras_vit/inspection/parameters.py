@@ -5,11 +5,13 @@ import numpy as np
 from keras import ops
 
 from keras_vit import layers
+from keras_vit._arguments import Count, checked
 from keras_vit.models import ImageModel, raft_mlp_embedding, videomae
 
 
+@checked
 def filter_components(
-    model: keras.Model, num_components: int = 28
+    model: keras.Model, num_components: Count = 28
 ) -> np.ndarray:
     """Return the principal components of the first layer's filters.
 

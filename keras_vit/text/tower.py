@@ -10,7 +10,7 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
-from keras_vit._arguments import Count, Natural, checked
+from keras_vit._arguments import Count, Epsilon, Natural, Rate, checked
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models import encoder
 from keras_vit.models.build import policy
@@ -55,8 +55,8 @@ class TextConfig:
     end_token: Natural | None = None
     projection_bias: bool = False
     activation: Activation = "quick_gelu"
-    layer_norm_epsilon: float = 1e-5
-    drop_path_rate: float = 0.0
+    layer_norm_epsilon: Epsilon = 1e-5
+    drop_path_rate: Rate = 0.0
 
     def __post_init__(self):  # noqa: D105
         check_heads(self)

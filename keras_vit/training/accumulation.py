@@ -11,11 +11,13 @@ tf.distribute.
 import keras
 from keras import ops
 
+from keras_vit._arguments import Count, checked
 from keras_vit.ops import xla
 from keras_vit.training.task_loss import clear_gradients
 
 
-def accumulate(model: keras.Model, micro_batches: int) -> keras.Model:
+@checked
+def accumulate(model: keras.Model, micro_batches: Count) -> keras.Model:
     """Return a model to train, which runs each batch in parts.
 
     The gradient of a batch is the mean of the gradients of its k parts. Only
@@ -53,12 +55,6 @@ def accumulate(model: keras.Model, micro_batches: int) -> keras.Model:
         trained.fit(batches_of_4096)
         model.save("model.keras")
     """
-    if not isinstance(micro_batches, int) or micro_batches < 1:
-        raise ValueError(
-            "`micro_batches` must be an integer of at least 1, the number of "
-            "parts of a batch. Received: "
-            f"micro_batches={micro_batches!r}"
-        )
     if micro_batches == 1:
         return model
     own = "compute_loss" in vars(model)  # of `set_loss`

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit._arguments import checked
+
 
 class SwapAverages(keras.callbacks.Callback):
     """Evaluates with the averages of an optimizer that has `use_ema=True`.
@@ -16,6 +18,7 @@ class SwapAverages(keras.callbacks.Callback):
             other callbacks, such as those that save the model.
     """
 
+    @checked
     def __init__(self, swap_on_epoch: bool = False):
         super().__init__()
         self.swap_on_epoch = swap_on_epoch

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit._arguments import checked
+from keras_vit._arguments import Count, checked
 from keras_vit._installation import pip_install
 from keras_vit.ops.replicas import gather_over_replicas, processes
 
@@ -49,7 +49,7 @@ class Checkpoints:
         self,
         directory: str | os.PathLike,
         *,
-        keep: int = 3,
+        keep: Count = 3,
         is_main: bool = True,
         restart: bool = False,
     ):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import keras
 
-from keras_vit._arguments import OptimizerClass, checked
+from keras_vit._arguments import NotNegative, OptimizerClass, checked
 from keras_vit._keras import HeadDecay, ScheduledDecay, WholeGradient
 from keras_vit.training.derived import derive
 
@@ -45,7 +45,9 @@ def schedule_decay(optimizer_class: OptimizerClass, decay: Callable) -> type:
 
 
 @checked
-def multiply_head_decay(optimizer_class: OptimizerClass, times: float) -> type:
+def multiply_head_decay(
+    optimizer_class: OptimizerClass, times: NotNegative
+) -> type:
     """Return an optimizer class with another weight decay for the head.
 
     A head that decays strongly makes better features for a few labels. Files do

@@ -4,12 +4,14 @@ import dataclasses
 
 from keras import ops
 
+from keras_vit._arguments import Natural, NotNegative, Portion, checked
 from keras_vit.training import task_loss
 
 # Depths below it, and spreads, count as so much.
 _LEAST = 1e-6
 
 
+@checked
 @dataclasses.dataclass(eq=False)
 class RelativeDepthLoss(task_loss.TaskLoss):
     """A loss that scale and shift of either map leave unchanged.
@@ -42,8 +44,8 @@ class RelativeDepthLoss(task_loss.TaskLoss):
         (2401.10891, 2406.09414).
     """
 
-    gradient_weight: float = 0.5
-    num_scales: int = 4
+    gradient_weight: NotNegative = 0.5
+    num_scales: Natural = 4
     inverse: bool = False
 
     def terms(self, targets: dict, outputs: dict) -> dict:
@@ -71,6 +73,7 @@ class RelativeDepthLoss(task_loss.TaskLoss):
         return {"depth": found, "gradient": self.gradient_weight * gradient}
 
 
+@checked
 @dataclasses.dataclass(eq=False)
 class MetricDepthLoss(task_loss.TaskLoss):
     """Scale-invariant logarithmic loss.
@@ -80,8 +83,8 @@ class MetricDepthLoss(task_loss.TaskLoss):
     of each image with a valid pixel, and its mean over those images.
 
     Args:
-        variance_focus: w. With 1, scale does not matter; 0.5 in the paper and
-            in Depth Anything.
+        variance_focus: w, from 0 to 1. With 1, scale does not matter; 0.5 in
+            the paper and in Depth Anything.
 
     Call arguments:
         targets: "depth", `[B, H, W]`, in metres; what is not finite or not
@@ -98,7 +101,7 @@ class MetricDepthLoss(task_loss.TaskLoss):
         over all images of a batch.
     """
 
-    variance_focus: float = 0.5
+    variance_focus: Portion = 0.5
 
     def terms(self, targets: dict, outputs: dict) -> dict:
         """Return "depth"."""

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 from keras import ops
 
+from keras_vit._arguments import NotNegative, checked
 from keras_vit.ops.replicas import sum_over_replicas
 from keras_vit.training import task_loss
 from keras_vit.training.matching import linear_assignment
@@ -15,6 +16,7 @@ _MIDDLE = 0.7
 _OUTSIDE_WEIGHT = 0.2
 
 
+@checked
 @dataclasses.dataclass(eq=False)
 class SetDetectionLoss(task_loss.TaskLoss):
     """Cross-entropy of classes, L1 and generalized IoU of matched boxes.
@@ -55,13 +57,13 @@ class SetDetectionLoss(task_loss.TaskLoss):
         `loss/loss_for_object_detection.py` of transformers.
     """
 
-    class_cost: float = 1.0
-    l1_cost: float = 5.0
-    giou_cost: float = 2.0
-    no_object_weight: float = 0.1
-    l1_weight: float = 5.0
-    giou_weight: float = 2.0
-    patch_weight: float = 2.0
+    class_cost: NotNegative = 1.0
+    l1_cost: NotNegative = 5.0
+    giou_cost: NotNegative = 2.0
+    no_object_weight: NotNegative = 0.1
+    l1_weight: NotNegative = 5.0
+    giou_weight: NotNegative = 2.0
+    patch_weight: NotNegative = 2.0
 
     def terms(self, targets: dict, outputs: dict) -> dict:
         """Return "class", "l1", "giou", with suffixes of blocks, "patches"."""

@@ -9,6 +9,7 @@ import math
 
 from keras import ops
 
+from keras_vit._arguments import Count, checked
 from keras_vit.ops.replicas import (
     gather_over_replicas,
     places_among_replicas,
@@ -16,7 +17,8 @@ from keras_vit.ops.replicas import (
 )
 
 
-def cosine(step, total_steps: int, start: float, end: float):
+@checked
+def cosine(step, total_steps: Count, start: float, end: float):
     """Return a value of a cosine schedule.
 
         end + (start - end) (1 + cos(pi step / total)) / 2

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit._arguments import Positive, Rate, checked
+from keras_vit._arguments import Count, Positive, Rate, checked
 from keras_vit._loss_check import PROBABILITIES, last_layer, output_of
 from keras_vit.data.optional_imports import optional, tensorflow, unconverted
 from keras_vit.layers import DistilledHead
@@ -312,8 +312,9 @@ def is_function_of_files(path: str | os.PathLike) -> bool:
     return found.suffix == ".onnx" or (found / "saved_model.pb").exists()
 
 
+@checked
 @unconverted
-def with_predictions(batches, teacher: Callable, classes: int):
+def with_predictions(batches, teacher: Callable, classes: Count):
     """Add the predictions of a teacher to batches of images.
 
     Args:

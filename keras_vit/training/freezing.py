@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_vit._arguments import Count, checked
 from keras_vit._keras import nested_layers
 from keras_vit.models import ImageModel
 
@@ -34,7 +35,8 @@ def train_head_only(model: keras.Model) -> None:
         layer.trainable = layer is inner.head
 
 
-def train_low_rank(model: keras.Model, rank: int) -> None:
+@checked
+def train_low_rank(model: keras.Model, rank: Count) -> None:
     """Freeze everything but the head and a low-rank update of attention.
 
         W = W_0 + A B
@@ -58,10 +60,6 @@ def train_low_rank(model: keras.Model, rank: int) -> None:
     Reference:
         Hu et al. 2022 (LoRA), section 4.1; Keras' own `Dense.enable_lora`.
     """
-    if not isinstance(rank, int) or rank < 1:
-        raise ValueError(
-            f"`rank` must be an integer of at least 1. Received: {rank!r}"
-        )
     inner = ImageModel.find(model)
     projections = [x for block in inner.blocks for x in _projections(block)]
     if not projections:

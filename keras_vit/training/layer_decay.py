@@ -4,15 +4,23 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Annotated
 
 import keras
 from keras import ops
 
-from keras_vit._arguments import OptimizerClass, checked
+from keras_vit._arguments import Count, Natural, OptimizerClass, checked
 from keras_vit._keras import ScaledRates, UpdateByRate
 from keras_vit.models import ImageModel
 from keras_vit.ops.adam import FusedAdam
 from keras_vit.training.derived import Derived
+
+Decay = Annotated[float, "above 0 and at most 1", lambda x: 0 < x <= 1]
+Rise = Annotated[
+    tuple[Natural, Count],
+    "a number of steps without training and one, at least 1, of rising rates",
+    len,
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,8 +80,11 @@ class DepthFactor:
         return cls(**config)
 
 
+@checked
 def depth_factor(
-    model: keras.Model, decay: float, warmup: tuple[int, int] | None = None
+    model: keras.Model,
+    decay: Decay,
+    warmup: Rise | None = None,
 ) -> DepthFactor:
     """Return a function from a variable's path to its share of the rate.
 
@@ -99,17 +110,6 @@ def depth_factor(
         Clark et al. 2020 (ELECTRA), section 3.1; for ViT, Bao et al. 2022
         (BEiT), appendix.
     """
-    if not 0 < decay <= 1:
-        raise ValueError(
-            f"`decay` must be above 0 and at most 1. Received: decay={decay}"
-        )
-    if warmup is not None and (
-        len(warmup) != 2 or warmup[0] < 0 or warmup[1] < 1
-    ):
-        raise ValueError(
-            "`warmup` must be a number of steps without training and a number "
-            f"of at least 1 of rising rates. Received: warmup={warmup}"
-        )
     inner = ImageModel.find(model)
     blocks = inner.blocks
     depths, passed = {}, 0

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit._arguments import Rate, checked
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SigmoidCrossentropy(keras.losses.Loss):
@@ -27,9 +29,10 @@ class SigmoidCrossentropy(keras.losses.Loss):
 
     from_logits = True
 
+    @checked
     def __init__(
         self,
-        label_smoothing: float = 0.0,
+        label_smoothing: Rate = 0.0,
         name: str = "sigmoid_crossentropy",
         reduction: str = "sum_over_batch_size",
         dtype=None,

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit._arguments import Count, Natural, checked
 from keras_vit.training.checkpoints import Checkpoints
 
 
@@ -62,15 +63,16 @@ class Progress(keras.callbacks.Callback):
         Preempted: In `fit`, after the state was saved.
     """
 
+    @checked
     def __init__(
         self,
         checkpoints: Checkpoints,
         model: keras.Model,
         *,
-        total_steps: int,
-        eval_every: int,
-        checkpoint_every: int = 0,
-        steps_per_execution: int = 1,
+        total_steps: Count,
+        eval_every: Count,
+        checkpoint_every: Natural = 0,
+        steps_per_execution: Count = 1,
         must_stop: Callable[[], int] = lambda: 0,
     ):
         super().__init__()

@@ -1,11 +1,19 @@
 """Learning rates as functions of the step."""
 
 import dataclasses
+from collections.abc import Callable
 
 import keras
 from keras import ops
 
-from keras_vit._arguments import Count, Natural, Positive, checked
+from keras_vit._arguments import (
+    Count,
+    Natural,
+    NotNegative,
+    Positive,
+    Share,
+    checked,
+)
 
 
 @dataclasses.dataclass(eq=False)
@@ -18,6 +26,7 @@ class _Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
+@checked
 @dataclasses.dataclass(eq=False)
 class LinearDecay(_Schedule):
     """A linear rise from 0, then a linear fall to `end`.
@@ -32,23 +41,24 @@ class LinearDecay(_Schedule):
         end: The last learning rate.
 
     Raises:
-        ValueError: If `warmup_steps` is not below `total_steps`.
+        ValueError: If a rate or a number of steps is out of range, or
+            `warmup_steps` is not below `total_steps`.
 
     Reference:
         Dosovitskiy et al. 2021, Table 3; checked against
         `create_learning_rate_schedule` in vit_jax/utils.py.
     """
 
-    base: float
-    total_steps: int
-    warmup_steps: int = 0
-    end: float = 1e-5
+    base: NotNegative
+    total_steps: Count
+    warmup_steps: Natural = 0
+    end: NotNegative = 1e-5
 
     def __post_init__(self):
         """Refuse impossible values."""
-        if not 0 <= self.warmup_steps < self.total_steps:
+        if self.warmup_steps >= self.total_steps:
             raise ValueError(
-                "`warmup_steps` must be at least 0 and below `total_steps`. "
+                "`warmup_steps` must be below `total_steps`. "
                 f"Received: warmup_steps={self.warmup_steps}, "
                 f"total_steps={self.total_steps}"
             )
@@ -64,6 +74,7 @@ class LinearDecay(_Schedule):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
+@checked
 @dataclasses.dataclass(eq=False)
 class StepDecay(_Schedule):
     """A linear rise from 0, then division by 10 at each of the given steps.
@@ -78,25 +89,21 @@ class StepDecay(_Schedule):
         warmup_steps: Steps of the rise.
 
     Raises:
-        ValueError: If a share is not above 0 and below 1.
+        ValueError: If the rate or a number of steps is out of range, or a
+            share is not above 0 and below 1.
 
     Reference:
         Kolesnikov et al. 2020 (1912.11370), section 3.3; checked against
         `get_lr` in bit_hyperrule.py of google-research/big_transfer.
     """
 
-    base: float
-    total_steps: int
-    decay_at: tuple[float, ...]
-    warmup_steps: int = 0
+    base: NotNegative
+    total_steps: Count
+    decay_at: tuple[Share, ...]
+    warmup_steps: Natural = 0
 
     def __post_init__(self):
-        """Refuse impossible values."""
-        if not all(0 < share < 1 for share in self.decay_at):
-            raise ValueError(
-                "`decay_at` must be shares of all steps, above 0 and below 1. "
-                f"Received: decay_at={self.decay_at}"
-            )
+        """Take a list, as of JSON, as a tuple."""
         self.decay_at = tuple(self.decay_at)
 
     def __call__(self, step):
@@ -139,7 +146,7 @@ class InverseSquareRoot(_Schedule):
         `create_learning_rate_schedule` in big_vision/utils.py, "rsqrt".
     """
 
-    base: float
+    base: NotNegative
     total_steps: Count
     cooldown_steps: Natural = 0
     timescale: Positive = 10_000
@@ -164,9 +171,13 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         schedule: A `keras.optimizers.schedules.LearningRateSchedule`, or a
             function of the step.
         warmup_steps: Steps of the rise, at least 1.
+
+    Raises:
+        ValueError: If `warmup_steps` is below 1.
     """
 
-    def __init__(self, schedule, warmup_steps: int):
+    @checked
+    def __init__(self, schedule: Callable, warmup_steps: Count):
         super().__init__()
         self.schedule = schedule
         self.warmup_steps = warmup_steps

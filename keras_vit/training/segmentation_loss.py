@@ -1,15 +1,20 @@
 """Losses for segmentation: sets of masks, and classes of pixels."""
 
 import dataclasses
+from typing import Annotated
 
 import keras
 from keras import ops
 
+from keras_vit._arguments import Count, NotNegative, Portion, checked
 from keras_vit.ops.sampling import sample
 from keras_vit.training import task_loss
 from keras_vit.training.matching import linear_assignment
 
+AtLeast1 = Annotated[float, "a number, at least 1", lambda x: x >= 1]
 
+
+@checked
 @dataclasses.dataclass(eq=False)
 class SetSegmentationLoss(task_loss.TaskLoss):
     """Mask2Former's losses, as EoMT uses them.
@@ -27,7 +32,8 @@ class SetSegmentationLoss(task_loss.TaskLoss):
             costs and in the loss.
         no_object_weight: Weight of "no object" in the cross-entropy of classes.
         num_points: Points of a mask.
-        oversample: Random points for each chosen point.
+        oversample: Random points, of which the least certain are chosen, for
+            each of `num_points`; at least 1.
         importance_share: Share of the points chosen by uncertainty.
         seed: Of the points. The random state is in the model's checkpoints.
 
@@ -46,13 +52,13 @@ class SetSegmentationLoss(task_loss.TaskLoss):
         each image and mask.
     """
 
-    class_weight: float = 2.0
-    mask_weight: float = 5.0
-    dice_weight: float = 5.0
-    no_object_weight: float = 0.1
-    num_points: int = 12_544
-    oversample: float = 3.0
-    importance_share: float = 0.75
+    class_weight: NotNegative = 2.0
+    mask_weight: NotNegative = 5.0
+    dice_weight: NotNegative = 5.0
+    no_object_weight: NotNegative = 0.1
+    num_points: Count = 12_544
+    oversample: AtLeast1 = 3.0
+    importance_share: Portion = 0.75
     seed: dataclasses.InitVar[int] = 0
 
     def __post_init__(self, seed):
@@ -152,6 +158,7 @@ class SetSegmentationLoss(task_loss.TaskLoss):
         return ops.concatenate([points, rest], axis=2)
 
 
+@checked
 @dataclasses.dataclass(eq=False)
 class PixelCrossentropy(task_loss.TaskLoss):
     """Cross-entropy of the classes of pixels, without the ignored ones.
@@ -199,7 +206,8 @@ class PixelCrossentropy(task_loss.TaskLoss):
         return found
 
 
-def masks_of_classes(classes, num_classes: int):
+@checked
+def masks_of_classes(classes, num_classes: Count):
     """Return the masks of a map of classes: targets of `SetSegmentationLoss`.
 
     Args:

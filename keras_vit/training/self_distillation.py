@@ -12,6 +12,14 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_vit._arguments import (
+    Count,
+    Natural,
+    NotNegative,
+    Portion,
+    Positive,
+    checked,
+)
 from keras_vit.models import ImageModel
 from keras_vit.models.other_size import at_size, rebuild
 from keras_vit.ops import replicas
@@ -19,6 +27,7 @@ from keras_vit.training import averages, dino_loss, masked_patch, task_loss
 from keras_vit.training.projection_head import ProjectionHead
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class DINO:
     """The settings of a `SelfDistillation`; the defaults are those of DINO.
@@ -46,45 +55,18 @@ class DINO:
         Caron et al. 2021 (2104.14294), section 3 and appendix A.
     """
 
-    total_steps: int
-    num_prototypes: int = 65_536
-    hidden_size: int = 2048
-    bottleneck_size: int = 256
-    student_temperature: float = 0.1
-    teacher_temperatures: tuple[float, float] = (0.04, 0.07)
-    temperature_steps: int = 0
-    momentum: float = 0.996
+    total_steps: Count
+    num_prototypes: Count = 65_536
+    hidden_size: Count = 2048
+    bottleneck_size: Count = 256
+    student_temperature: Positive = 0.1
+    teacher_temperatures: tuple[Positive, Positive] = (0.04, 0.07)
+    temperature_steps: Natural = 0
+    momentum: Portion = 0.996
     centring: Literal["mean", "sinkhorn"] = "mean"
-    frozen_steps: int = 0
-    patch_weight: float = 0.0
-    koleo_weight: float = 0.0
-
-    def __post_init__(self):
-        """Refuse impossible values."""
-        if self.centring not in ("mean", "sinkhorn"):
-            raise ValueError(
-                "`centring` must be 'mean' or 'sinkhorn'. Received: "
-                f"centring={self.centring!r}"
-            )
-        sizes = self.num_prototypes, self.hidden_size, self.bottleneck_size
-        if min(sizes) < 1:
-            raise ValueError(
-                "`num_prototypes`, `hidden_size` and `bottleneck_size` must be "
-                f"at least 1. Received: {', '.join(map(str, sizes))}"
-            )
-        teachers = tuple(self.teacher_temperatures)
-        if len(teachers) != 2 or min(self.student_temperature, *teachers) <= 0:
-            raise ValueError(
-                "`student_temperature` and the two `teacher_temperatures` must "
-                f"be above 0. Received: student_temperature="
-                f"{self.student_temperature}, teacher_temperatures={teachers}"
-            )
-        if self.total_steps < 1 or not 0 <= self.momentum <= 1:
-            raise ValueError(
-                "`total_steps` must be at least 1 and `momentum` in [0, 1]. "
-                f"Received: total_steps={self.total_steps}, "
-                f"momentum={self.momentum}"
-            )
+    frozen_steps: Natural = 0
+    patch_weight: NotNegative = 0.0
+    koleo_weight: NotNegative = 0.0
 
 
 class SelfDistillation(keras.Model):
@@ -124,11 +106,12 @@ class SelfDistillation(keras.Model):
         2023 (DINOv2, 2304.07193).
     """
 
+    @checked
     def __init__(
         self,
         model: ImageModel,
         settings: DINO,
-        local_size: tuple[int, int] | None = None,
+        local_size: tuple[Count, Count] | None = None,
     ):
         # Of the global policy, by which Keras scales the loss of float16; its
         # inputs are not cast.

@@ -7,6 +7,7 @@ Reference:
 import csv
 import os
 
+from keras_vit._arguments import Count, checked
 from keras_vit.weights import download
 from keras_vit.weights.released import Released, augreg_file
 
@@ -26,12 +27,13 @@ def _read_index(path):
     return rows
 
 
+@checked
 def best(
     model: str,
     ds: str = "i21k",
     by: str = "final_val",
     adapt_ds: str | None = None,
-    adapt_resolution: int | None = None,
+    adapt_resolution: Count | None = None,
 ) -> Released:
     """Find the checkpoint with the highest score in the index, fetched once.
 

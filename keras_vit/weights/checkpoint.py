@@ -5,6 +5,7 @@ import dataclasses
 import os
 import warnings
 
+from keras_vit._arguments import Count, checked
 from keras_vit.weights import formats, preprocessing
 from keras_vit.weights.formats.guard import Stored
 from keras_vit.weights.rules import (
@@ -63,8 +64,9 @@ class Checkpoint:
         return hasattr(FAMILIES[self.family], "ENCODER")
 
 
+@checked
 def open_checkpoint(
-    weights, position_grid: tuple[int, ...] | None = None
+    weights, position_grid: tuple[Count, ...] | None = None
 ) -> Checkpoint:
     """Open a checkpoint and detect its family and format. Reads no weights.
 

@@ -118,8 +118,9 @@ def test_what_cannot_be_measured_is_refused_before_training():
     batches[0][0]["labels"] = np.arange(19)
     with pytest.raises(ValueError, match="at least 20 .* Received: 19"):
         probe.on_train_begin()
-    with pytest.raises(ValueError, match="`every` must be at least 1"):
-        evaluation.FewShot("digits", [], [], num_classes=10, every=0)
+    for name, wrong in (("num_draws", 0), ("shots", ()), ("l2", 1.0)):
+        with pytest.raises(ValueError, match=f"`{name}` must be"):
+            evaluation.FewShot("x", [], [], **{"num_classes": 9, name: wrong})
 
 
 def test_a_probe_chooses_its_penalty_on_a_tenth():

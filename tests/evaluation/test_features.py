@@ -177,7 +177,7 @@ def test_predictions_are_those_of_keras(source):
         softmax, batches(source, 3), top_k=1, from_logits=False
     )
     np.testing.assert_allclose(of_probabilities, losses, rtol=1e-3, atol=1e-4)
-    with pytest.raises(ValueError, match="`top_k` must be 1 to 3"):
+    with pytest.raises(ValueError, match="`top_k` must be at most 3"):
         evaluation.predictions(model, [], top_k=4)
 
 

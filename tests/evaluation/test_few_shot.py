@@ -88,7 +88,6 @@ def test_the_penalty_is_not_chosen_on_drawn_images():
         ({"shots": (0,)}, "`shots` must be one or more"),
         ({"shots": (99,)}, "`shots` must be at most"),
         ({"l2": (0.0, 1.0)}, "`l2` must be one or more"),
-        ({"num_draws": 0}, "`num_draws` must be at least 1"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(changes, message):
@@ -157,9 +156,8 @@ def test_similarities_of_all_to_all_are_never_there():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"k": 0}, "`k` must be 1 to 20"),
-        ({"k": 21}, "`k` must be 1 to 20"),
-        ({"temperature": 0.0}, "`temperature` must be positive"),
+        ({"k": 21}, "`k` must be at most 20"),
+        ({"temperature": 0.0}, "`temperature` must be a positive number"),
     ],
 )
 def test_votes_that_cannot_be_are_refused(changes, message):

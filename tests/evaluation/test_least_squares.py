@@ -44,5 +44,5 @@ def test_too_many_shots_and_no_penalty_are_refused():
     with pytest.raises(ValueError, match="at most 1, the examples of class 1"):
         evaluation.few_shot_subset([0, 0, 1], 2, seed=0)
     solver = evaluation.LeastSquares(np.eye(3), np.arange(3), 3)
-    with pytest.raises(ValueError, match="`l2` must be positive"):
+    with pytest.raises(ValueError, match="`l2` must be a positive"):
         solver.weights(0.0)

@@ -141,8 +141,8 @@ def test_settings():
     }.items():
         assert fields.get(config, field) == value, field
     for path, value, message in (
-        ("dino.centring", "none", "`centring` must be 'mean' or"),
-        ("dino.student_temperature", 0.0, "`student_temperature` and"),
+        ("dino.centring", "none", "`centring` must be one of"),
+        ("dino.student_temperature", 0.0, "`student_temperature` must"),
         ("run.micro_batches", 2, "`run.micro_batches` must be 1"),
         ("model.tune", "head", "`model.tune` must be 'all'"),
         ("optim.ema_momentum", 0.5, "`optim.ema_momentum` must be 0"),

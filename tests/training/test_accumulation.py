@@ -168,7 +168,7 @@ def test_one_part_is_the_model_itself():
 @pytest.mark.backend_independent
 def test_a_model_with_its_own_loss_is_refused():
     model = make_model()
-    with pytest.raises(ValueError, match="integer of at least 1.*=0"):
+    with pytest.raises(ValueError, match="an integer, at least 1.*=0"):
         training.accumulate(model, 0)
     training.set_loss(model, training.PixelCrossentropy())
     with pytest.raises(ValueError, match="own `compute_loss`. Call `set_loss`"):

@@ -216,7 +216,7 @@ def test_what_cannot_be_trained_is_refused():
     with pytest.raises(ValueError, match="in a model that is frozen"):
         training.train_head_only(frozen)
     with pytest.raises(
-        ValueError, match="`rank` must be an integer of at least 1"
+        ValueError, match="`rank` must be an integer, at least 1"
     ):
         training.train_low_rank(seeded_vit(), 0)
     inputs = keras.Input((4,))

@@ -45,7 +45,7 @@ def test_step_decay_is_bits_hyper_rule():
     config = keras.optimizers.schedules.serialize(rate)
     again = keras.optimizers.schedules.deserialize(config)
     assert float(again(299)) == float(rate(299))
-    with pytest.raises(ValueError, match="`decay_at` must be shares"):
+    with pytest.raises(ValueError, match="`decay_at` must be .* 0 and 1"):
         training.StepDecay(0.1, 10, (2,))
 
 

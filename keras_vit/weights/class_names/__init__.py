@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from keras import ops
 
-from keras_vit._arguments import checked
+from keras_vit._arguments import Count, checked
 
 Dataset = Literal["imagenet2012", "imagenet21k"]
 DATASETS: tuple[Dataset, ...] = typing.get_args(Dataset)
@@ -59,8 +59,9 @@ def imagenet_synsets(dataset: Dataset = "imagenet2012") -> tuple[str, ...]:
     return _read(dataset)[0]
 
 
+@checked
 def decode_predictions(
-    predictions, top: int = 5, class_names: tuple[str, ...] | None = None
+    predictions, top: Count = 5, class_names: tuple[str, ...] | None = None
 ) -> list[list[tuple[str, str, float]]]:
     """Name the classes of the highest scores, as keras.applications does.
 
@@ -89,11 +90,6 @@ def decode_predictions(
         raise ValueError(
             "`predictions` of decode_predictions must be a batch of scores, "
             f"[images, classes]. Received: shape {scores.shape}"
-        )
-    if type(top) is not int or top < 1:
-        raise ValueError(
-            "`top` of decode_predictions must be an integer from 1. Received: "
-            f"top={top!r}"
         )
     count = scores.shape[1]
     names = _names(class_names, count)
