@@ -14,15 +14,15 @@ class ActionLoss(task_loss.TaskLoss):
         outputs: "logits", `[B, N, K]`, of `keras_vit.heads.actions`.
 
     Raises:
-        ValueError: If a target is missing.
+        ValueError: If a target or the output is missing or of another shape.
     """
 
     def terms(self, targets: dict, outputs: dict) -> dict:
         """Return "actions", the loss."""
-        logits = ops.cast(outputs["logits"], "float32")
-        actions = task_loss.target(targets, "actions", 3)
+        logits = task_loss.output(outputs, "logits", (None, None, None))
+        actions = task_loss.target(targets, "actions", tuple(logits.shape))
         actions = ops.cast(actions, logits.dtype)
-        persons = task_loss.target(targets, "labels", 2) >= 0
+        persons = task_loss.target(targets, "labels", logits.shape[:2]) >= 0
         persons = ops.cast(persons, logits.dtype)
         # -(t log p + (1 - t) log (1 - p)), for logits of any size.
         losses = ops.softplus(logits) - actions * logits

@@ -37,6 +37,9 @@ def softmax_contrastive_loss(images, texts, scale, valid=None):
         scale: exp(t'), a scalar.
         valid: Which pairs count, `[B]`; None is all.
 
+    Raises:
+        ValueError: If the shapes do not fit.
+
     Reference:
         Radford et al. 2021 (2103.00020), figure 3.
     """
@@ -65,6 +68,9 @@ def sigmoid_contrastive_loss(images, texts, scale, bias, valid=None):
         images, texts, valid: See `softmax_contrastive_loss`.
         scale: exp(t'), a scalar.
         bias: b, a scalar.
+
+    Raises:
+        ValueError: If the shapes do not fit.
 
     Reference:
         Zhai et al. 2023, algorithm 1 and section 3.3.
@@ -97,7 +103,12 @@ def _prepared(images, texts, valid):
         )
     if valid is None:
         valid = ops.ones_like(images[:, 0])
-    valid = ops.cast(valid, "float32")
+    valid = ops.cast(ops.convert_to_tensor(valid), "float32")
+    if tuple(valid.shape) != tuple(images.shape[:1]):
+        raise ValueError(
+            "`valid` must be [B], as many as the pairs. Received: shape "
+            f"{tuple(valid.shape)} for {tuple(images.shape)}"
+        )
     count = sum_over_replicas(ops.sum(valid))
     return images, texts, valid, ops.maximum(count, 1.0)
 
@@ -146,9 +157,7 @@ class ContrastiveLoss(task_loss.TaskLoss):
     def terms(self, targets, outputs: dict) -> dict:
         """Return the one term, "contrastive"."""
         names = ("image_embeddings", "text_embeddings")
-        for name in names:
-            task_loss.suffixes(outputs, name)
-        images, texts = (outputs[name] for name in names)
+        images, texts = (task_loss.output(outputs, name) for name in names)
         valid = targets.get("valid") if isinstance(targets, dict) else None
         scale = ops.exp(ops.cast(self.similarity.logit_scale, "float32"))
         bias = self.similarity.logit_bias

@@ -37,7 +37,7 @@ class RelativeDepthLoss(task_loss.TaskLoss):
             the target (bilinear, half-pixel centres).
 
     Raises:
-        ValueError: If the target or the output is missing.
+        ValueError: If the target or the output is missing or of another shape.
 
     Reference:
         Ranftl et al. 2020 (1907.01341), equations 5, 6 and 11; Yang et al. 2024
@@ -93,7 +93,7 @@ class MetricDepthLoss(task_loss.TaskLoss):
             the target (bilinear, half-pixel centres).
 
     Raises:
-        ValueError: If the target or the output is missing.
+        ValueError: If the target or the output is missing or of another shape.
 
     Reference:
         Eigen et al. 2014 (1406.2283), section 3.2, and the square root of
@@ -122,13 +122,15 @@ class MetricDepthLoss(task_loss.TaskLoss):
 
 def _maps(targets, outputs):
     """Return depth (1 where invalid), where it is valid, and prediction."""
-    task_loss.suffixes(outputs, "predicted_depth")
-    depth = ops.cast(task_loss.target(targets, "depth", 3), "float32")
+    depth = task_loss.target(targets, "depth", (None, None, None))
+    depth = ops.cast(depth, "float32")
     valid = ops.isfinite(depth) & (depth > 0)
     depth = ops.where(valid, depth, 1.0)
-    predicted = ops.cast(outputs["predicted_depth"], "float32")
+    predicted = task_loss.output(outputs, "predicted_depth")
     if len(predicted.shape) == 3:
         predicted = predicted[..., None]
+    shape = (depth.shape[0], None, None, 1)
+    task_loss.check_shape("output 'predicted_depth'", predicted, shape)
     if predicted.shape[1:3] != depth.shape[1:3]:
         predicted = ops.image.resize(
             predicted,

@@ -6,7 +6,6 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import NotNegative, checked
-from keras_vit.ops.replicas import sum_over_replicas
 from keras_vit.training import task_loss
 from keras_vit.training.matching import linear_assignment
 
@@ -44,7 +43,8 @@ class SetDetectionLoss(task_loss.TaskLoss):
             W, K + 1]`, if the model has them.
 
     Raises:
-        ValueError: If a target or an output is missing, or M exceeds N.
+        ValueError: If a target or an output is missing or of another shape, or
+            M exceeds N.
 
     Example:
         keras_vit.training.SetDetectionLoss()(
@@ -67,8 +67,11 @@ class SetDetectionLoss(task_loss.TaskLoss):
 
     def terms(self, targets: dict, outputs: dict) -> dict:
         """Return "class", "l1", "giou", with suffixes of blocks, "patches"."""
-        labels = ops.cast(task_loss.target(targets, "labels", 2), "int32")
-        boxes = ops.cast(task_loss.target(targets, "boxes", 3), "float32")
+        labels = task_loss.target(targets, "labels", (None, None))
+        labels = ops.cast(labels, "int32")
+        batch, objects = labels.shape
+        boxes = task_loss.target(targets, "boxes", (batch, objects, 4))
+        boxes = ops.cast(boxes, "float32")
         valid = labels >= 0
         # A box with an area in place of padding, which may be anything.
         padding = ops.convert_to_tensor([0.5, 0.5, 1.0, 1.0], "float32")
@@ -76,14 +79,20 @@ class SetDetectionLoss(task_loss.TaskLoss):
         counted = task_loss.counted(targets)
         found = {}
         for suffix in task_loss.suffixes(outputs, "logits"):
-            logits = ops.cast(outputs[f"logits{suffix}"], "float32")
-            predicted = ops.cast(outputs[f"pred_boxes{suffix}"], "float32")
+            logits = task_loss.output(
+                outputs, f"logits{suffix}", (batch, None, None)
+            )
+            predicted = task_loss.output(
+                outputs, f"pred_boxes{suffix}", (batch, logits.shape[1], 4)
+            )
             terms = self._terms(
                 labels, boxes, valid, counted, logits, predicted
             )
             found |= {name + suffix: term for name, term in terms.items()}
         if "patch_logits" in outputs:
-            logits = ops.cast(outputs["patch_logits"], "float32")
+            logits = task_loss.output(
+                outputs, "patch_logits", (batch, None, None, logits.shape[2])
+            )
             found["patches"] = self.patch_weight * _patch_loss(
                 labels, boxes, valid, counted, logits
             )
@@ -131,7 +140,7 @@ def _patch_loss(labels, boxes, valid, counted, logits):
     chosen = ops.one_hot(ops.where(inside, classes, outputs - 1), outputs)
     weights = counted * ops.where(inside, 1.0, _OUTSIDE_WEIGHT)
     losses = -ops.sum(chosen * ops.log_softmax(logits), axis=-1)
-    return ops.sum(weights * losses) / sum_over_replicas(ops.sum(weights))
+    return task_loss.weighted_mean(losses, weights)
 
 
 def generalized_iou(one, other):
@@ -143,9 +152,18 @@ def generalized_iou(one, other):
     Returns:
         `[...]`, from -1 to 1.
 
+    Raises:
+        ValueError: If the last axis has no four values.
+
     Reference:
         Rezatofighi et al. 2019 (1902.09630).
     """
+    one, other = ops.convert_to_tensor(one), ops.convert_to_tensor(other)
+    if one.shape[-1] != 4 or other.shape[-1] != 4:
+        raise ValueError(
+            "`one` and `other` must be boxes, [..., 4]. Received: shapes "
+            f"{tuple(one.shape)} and {tuple(other.shape)}"
+        )
     one_size, other_size = one[..., 2:], other[..., 2:]
     one_start, other_start = (x[..., :2] - x[..., 2:] / 2 for x in (one, other))
     one_end, other_end = one_start + one_size, other_start + other_size

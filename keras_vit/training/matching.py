@@ -27,7 +27,8 @@ def linear_assignment(cost, valid):
         gradient flows through it.
 
     Raises:
-        ValueError: If there are more rows than columns.
+        ValueError: If there are more rows than columns, or the shapes do not
+            fit.
 
     Example:
         linear_assignment([[[4.0, 1.0, 3.0], [2.0, 0.0, 5.0]]], [[True, True]])
@@ -35,6 +36,11 @@ def linear_assignment(cost, valid):
     cost = ops.stop_gradient(ops.cast(cost, "float32"))
     cost = ops.where(ops.isfinite(cost), cost, _FORBIDDEN)
     valid = ops.cast(valid, "bool")
+    if len(cost.shape) != 3 or tuple(valid.shape) != tuple(cost.shape[:2]):
+        raise ValueError(
+            "`cost` must be [B, M, N], and `valid` [B, M]. Received: shapes "
+            f"{tuple(cost.shape)} and {tuple(valid.shape)}"
+        )
     rows, columns = cost.shape[1:]
     if rows > columns:
         raise ValueError(

@@ -44,7 +44,8 @@ class SetSegmentationLoss(task_loss.TaskLoss):
             object"; "masks_queries_logits", `[B, h, w, Q]`. Q is at least M.
 
     Raises:
-        ValueError: If a target or an output is missing, or M exceeds Q.
+        ValueError: If a target or an output is missing or of another shape, or
+            M exceeds Q.
 
     Reference:
         Cheng et al. 2021 (2112.01527), section 3.3; PointRend (1912.08193);
@@ -67,19 +68,28 @@ class SetSegmentationLoss(task_loss.TaskLoss):
 
     def terms(self, targets: dict, outputs: dict) -> dict:
         """Return "class", "mask" and "dice", with the suffix of the block."""
-        labels = ops.cast(task_loss.target(targets, "labels", 2), "int32")
-        masks = ops.cast(task_loss.target(targets, "masks", 4), "float32")
+        labels = task_loss.target(targets, "labels", (None, None))
+        labels = ops.cast(labels, "int32")
+        batch, objects = labels.shape
+        masks = task_loss.target(targets, "masks", (batch, objects, None, None))
+        masks = ops.cast(masks, "float32")
         counted = task_loss.counted(targets)
         found = {}
         for suffix in task_loss.suffixes(outputs, "class_queries_logits"):
-            logits = outputs[f"class_queries_logits{suffix}"]
-            predicted = outputs[f"masks_queries_logits{suffix}"]
+            logits = task_loss.output(
+                outputs, f"class_queries_logits{suffix}", (batch, None, None)
+            )
+            predicted = task_loss.output(
+                outputs,
+                f"masks_queries_logits{suffix}",
+                (batch, None, None, logits.shape[1]),
+            )
             terms = self._terms(
                 labels,
                 masks,
                 counted,
-                ops.cast(logits, "float32"),
-                ops.transpose(ops.cast(predicted, "float32"), (0, 3, 1, 2)),
+                logits,
+                ops.transpose(predicted, (0, 3, 1, 2)),
             )
             found |= {name + suffix: term for name, term in terms.items()}
         return found
@@ -175,7 +185,7 @@ class PixelCrossentropy(task_loss.TaskLoss):
         outputs: "logits", `[B, h, w, K]`.
 
     Raises:
-        ValueError: If the target or the output is missing.
+        ValueError: If the target or the output is missing or of another shape.
     """
 
     ignored: int = 255
@@ -183,14 +193,18 @@ class PixelCrossentropy(task_loss.TaskLoss):
 
     def terms(self, targets: dict, outputs: dict) -> dict:
         """Return "class", with the suffix of the block."""
-        classes = task_loss.target(targets, "classes", 3)
+        classes = task_loss.target(targets, "classes", (None, None, None))
         classes = ops.cast(classes, "int32")
         counted = (classes >= 0) & (classes != self.ignored)
         weights = ops.cast(counted, "float32")
         classes = ops.where(counted, classes, 0)
         found = {}
         for suffix in task_loss.suffixes(outputs, self.output):
-            logits = ops.cast(outputs[self.output + suffix], "float32")
+            logits = task_loss.output(
+                outputs,
+                self.output + suffix,
+                (classes.shape[0], None, None, None),
+            )
             if logits.shape[1:3] != classes.shape[1:3]:
                 logits = ops.image.resize(
                     logits,
@@ -216,9 +230,13 @@ def masks_of_classes(classes, num_classes: Count):
 
     Returns:
         {"masks": `[B, K, H, W]`, "labels": `[B, K]`, -1 if there is none}.
+
+    Raises:
+        ValueError: If `classes` has another rank, or `num_classes` is below 1.
     """
     every = ops.arange(num_classes, dtype="int32")
     classes = ops.cast(classes, "int32")
+    task_loss.check_shape("map `classes`", classes, (None, None, None))
     masks = classes[:, None] == every[:, None, None]
     present = ops.any(masks, axis=(2, 3))
     return {"masks": masks, "labels": ops.where(present, every, -1)}

@@ -110,8 +110,19 @@ def counted(targets: dict):
     """Return 1 for examples, and 0 for what fills a batch: `[B, 1]`."""
     if "weights" not in targets:
         return 1.0
-    weights = ops.convert_to_tensor(targets["weights"])
+    weights = target(targets, "weights", (None,))
     return ops.cast(weights[:, None] > 0, "float32")
+
+
+def weighted_mean(values, weights):
+    """Return this replica's part of a mean over all replicas.
+
+    Args:
+        values, weights: `[B, ...]`. Without any weight the mean is 0.
+    """
+    # Not `share`: these weights may add up to less than 1.
+    total = sum_over_replicas(ops.sum(weights))
+    return ops.sum(weights * values) / ops.where(total > 0, total, 1.0)
 
 
 def share(values, count):
@@ -131,11 +142,7 @@ def suffixes(outputs: dict, name: str) -> list[str]:
     Raises:
         ValueError: If there is no such output.
     """
-    if name not in outputs:
-        raise ValueError(
-            f"The model must have the output {name!r}. Received: "
-            f"{sorted(outputs)}"
-        )
+    output(outputs, name)
     return [
         key.removeprefix(name)
         for key in outputs
@@ -143,24 +150,64 @@ def suffixes(outputs: dict, name: str) -> list[str]:
     ]
 
 
-def target(targets: dict, name: str, rank: int):
+def target(targets: dict, name: str, shape: tuple):
     """Return a target, float32 or integers.
 
+    Args:
+        targets: The targets by name.
+        name: The name.
+        shape: Its shape; None is any size.
+
     Raises:
-        ValueError: If it is missing, or has another rank.
+        ValueError: If it is missing, or has another shape.
     """
     if not isinstance(targets, dict) or name not in targets:
-        keys = sorted(targets) if isinstance(targets, dict) else type(targets)
         raise ValueError(
-            f"The targets must be a dictionary with {name!r}. Received: {keys}"
+            f"The targets must be a dictionary with {name!r}. Received: "
+            f"{_names(targets)}"
         )
     found = ops.convert_to_tensor(targets[name])
-    if len(found.shape) != rank:
-        raise ValueError(
-            f"The target {name!r} must have {rank} dimensions. Received: shape "
-            f"{tuple(found.shape)}"
-        )
+    check_shape(f"target {name!r}", found, shape)
     return found
+
+
+def output(outputs: dict, name: str, shape: tuple | None = None):
+    """Return an output in float32.
+
+    Args:
+        outputs: The outputs by name.
+        name: The name.
+        shape: Its shape, as of the targets; None, alone or as a size, is any.
+
+    Raises:
+        ValueError: If it is missing, or has another shape.
+    """
+    if not isinstance(outputs, dict) or name not in outputs:
+        raise ValueError(
+            f"The model must have the output {name!r}. Received: "
+            f"{_names(outputs)}"
+        )
+    found = ops.cast(outputs[name], "float32")
+    if shape is not None:
+        check_shape(f"output {name!r}", found, shape)
+    return found
+
+
+def _names(values):
+    return sorted(values) if isinstance(values, dict) else type(values)
+
+
+def check_shape(what: str, found, shape: tuple) -> None:
+    """Raise ValueError if a tensor has not a shape, of which None is any."""
+    sizes = tuple(found.shape)
+    if len(sizes) != len(shape) or any(
+        size not in (None, wanted) and wanted is not None
+        for size, wanted in zip(sizes, shape, strict=True)
+    ):
+        raise ValueError(
+            f"The {what} must have the shape {tuple(shape)}, where None is any "
+            f"size. Received: {sizes}"
+        )
 
 
 def classification(logits, labels, assignment, no_object_weight, counted=1.0):
@@ -183,8 +230,7 @@ def classification(logits, labels, assignment, no_object_weight, counted=1.0):
     weights = counted * ops.where(matched, 1.0, no_object_weight)
     chosen = ops.one_hot(classes, no_object + 1, dtype=logits.dtype)
     losses = -ops.sum(chosen * ops.log_softmax(logits), axis=-1)
-    # Not `share`: these weights may add up to less than 1.
-    return ops.sum(weights * losses) / sum_over_replicas(ops.sum(weights))
+    return weighted_mean(losses, weights)
 
 
 def probabilities_of(logits, labels):

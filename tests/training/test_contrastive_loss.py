@@ -132,3 +132,7 @@ def test_what_cannot_be_is_refused():
     training.set_loss(model, loss)
     with pytest.raises(ValueError, match="must have the output 'text_emb"):
         loss({}, {"image_embeddings": ops.ones((2, 2))})
+    with pytest.raises(ValueError, match=r"`valid` must be \[B\].*\(2, 1\)"):
+        training.softmax_contrastive_loss(
+            *[np.eye(2)] * 2, 1.0, np.ones((2, 1))
+        )

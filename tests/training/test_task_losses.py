@@ -289,8 +289,65 @@ def test_targets_and_outputs_that_are_missing_are_named():
         loss({"boxes": targets["boxes"]}, outputs)
     with pytest.raises(ValueError, match="the output 'logits'"):
         loss(targets, {"pred_boxes": outputs["pred_boxes"]})
-    with pytest.raises(ValueError, match="'labels' must have 2 dimensions"):
-        loss({**targets, "labels": targets["labels"][0]}, outputs)
+    with pytest.raises(ValueError, match="the output 'pred_boxes'"):
+        loss(targets, {"logits": outputs["logits"]})
+
+
+@pytest.mark.parametrize(
+    ("name", "cut"),
+    [
+        ("labels", np.s_[0]),
+        ("boxes", np.s_[:, :1]),
+        ("boxes", np.s_[:1]),
+        ("logits", np.s_[:1]),
+        ("pred_boxes", np.s_[:, :1]),
+        ("weights", np.s_[:, None]),
+    ],
+)
+@pytest.mark.backend("torch")
+def test_another_shape_is_not_broadcast(name, cut):
+    targets, outputs = detection_case()
+    targets["weights"] = np.ones(3)
+    for values in (targets, outputs):
+        if name in values:
+            values[name] = values[name][cut]
+    with pytest.raises(ValueError, match=f"'{name}' must have the shape"):
+        training.SetDetectionLoss()(targets, outputs)
+
+
+@pytest.mark.backend("torch")
+def test_other_losses_do_not_broadcast():
+    depth = keras.ops.ones((2, 4, 4))
+    for loss, targets, outputs in (
+        (training.MetricDepthLoss(), depth[:1], depth),
+        (training.RelativeDepthLoss(), depth, depth[..., None][..., [0, 0]]),
+    ):
+        with pytest.raises(ValueError, match="'predicted_depth' must have"):
+            loss(dict(depth=targets), dict(predicted_depth=outputs))
+    for actions, labels, name in (
+        ((2, 1, 3), (2, 4), "actions"),
+        ((2, 4, 3), (2, 1), "labels"),
+    ):
+        targets = dict(actions=np.ones(actions), labels=np.zeros(labels))
+        with pytest.raises(ValueError, match=f"'{name}' must have the shape"):
+            training.ActionLoss()(targets, dict(logits=np.ones((2, 4, 3))))
+    with pytest.raises(ValueError, match="`classes` must have the shape"):
+        training.masks_of_classes(np.zeros((2, 2)), 2)
+    with pytest.raises(ValueError, match="`cost` must be .* and `valid`"):
+        training.linear_assignment(np.zeros((1, 2, 3)), [[True]])
+    boxes = np.array([[0.5, 0.5, 1.0, 1.0]])
+    found = training.generalized_iou(boxes, boxes)
+    np.testing.assert_array_equal(numpy_of(found), [1.0])
+    with pytest.raises(ValueError, match="`one` and `other` must be boxes"):
+        training.generalized_iou(boxes[:, :3], boxes)
+
+
+@pytest.mark.thorough("jax")
+def test_a_batch_in_which_nothing_counts_has_no_loss():
+    targets, outputs = detection_case()
+    outputs["patch_logits"] = np.zeros((3, 2, 4, 4), "float32")
+    targets |= dict(weights=np.zeros(3), labels=np.full((3, 6), -1))
+    assert float(training.SetDetectionLoss()(targets, outputs)) == 0
 
 
 @pytest.mark.backend("torch")
