@@ -6,7 +6,11 @@ from typing import Annotated
 import numpy as np
 
 from keras_vit._arguments import Count, Natural, Positive, checked
-from keras_vit.evaluation.least_squares import LeastSquares, few_shot_subset
+from keras_vit.evaluation.least_squares import (
+    LeastSquares,
+    examples,
+    few_shot_subset,
+)
 
 Shots = Annotated[tuple[Count, ...], "one or more positive integers", len]
 Penalties = Annotated[tuple[Positive, ...], "one or more positive numbers", len]
@@ -84,6 +88,8 @@ def few_shot(
     Reference:
         Dosovitskiy et al. 2021, section 4.1 ("Metrics").
     """
+    train = examples("train", *train)
+    test = examples("test", *test, width=train[0].shape[1])
     check_classes(train[1], test[1])
     results = []
     for count in shots:

@@ -5,6 +5,39 @@ import numpy as np
 from keras_vit._arguments import Count, Natural, Positive, checked
 
 
+def examples(
+    name: str,
+    features: np.ndarray,
+    labels: np.ndarray,
+    width: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return representations `[N, D]` and classes `[N]` as arrays.
+
+    Args:
+        name: The arguments' name, for the message.
+        features: Representations.
+        labels: Classes.
+        width: D; None is any.
+
+    Raises:
+        ValueError: If they are of another shape, or labels are no integers.
+    """
+    features, labels = np.asarray(features), np.asarray(labels)
+    if (
+        features.ndim != 2
+        or not len(features)
+        or features.shape[1] != (width or features.shape[1])
+        or labels.shape != features.shape[:1]
+        or labels.dtype.kind not in "ui"
+    ):
+        raise ValueError(
+            f"`{name}` must be representations, [N, {width or 'D'}], and "
+            "integers, [N], of at least one example. Received: shapes "
+            f"{features.shape} and {labels.shape}, labels of {labels.dtype}"
+        )
+    return features, labels
+
+
 class LeastSquares:
     """Ridge regression of features to targets in {-1, 1}^K.
 
@@ -97,8 +130,14 @@ class LeastSquares:
             features: Representations, `[M, D]`.
             labels: Classes, `[M]`.
             l2: Weight of the penalty.
+
+        Raises:
+            ValueError: If an argument has a wrong shape, type or value.
         """
         kernel, bias = self.weights(l2)
+        features, labels = examples(
+            "features` and `labels", features, labels, len(kernel)
+        )
         right = 0
         for start in range(0, len(features), 1024):
             part = slice(start, start + 1024)
@@ -121,9 +160,14 @@ def few_shot_subset(
         seed: Seed of the choice.
 
     Raises:
-        ValueError: If a class has fewer.
+        ValueError: If a class has fewer, or another argument is wrong.
     """
     labels = np.asarray(labels)
+    if labels.ndim != 1 or not len(labels):
+        raise ValueError(
+            "`labels` must hold a class of at least one example, [N]. "
+            f"Received: shape {labels.shape}"
+        )
     rng = np.random.default_rng(seed)
     chosen = []
     for label in np.unique(labels):

@@ -62,7 +62,8 @@ def mean_average_precision(
         order = np.argsort(-scores[:, k], kind="stable")
         score, right = scores[order, k], targets[order, k]
         # Images of equal score share a rank, that of the last one.
-        last = np.append(np.flatnonzero(np.diff(score)), len(score) - 1)
+        last = np.flatnonzero(score[1:] != score[:-1])
+        last = np.append(last, len(score) - 1)
         hits = np.cumsum(right)[last]
         precision = hits / (last + 1)
         recall = hits / hits[-1]
@@ -98,6 +99,9 @@ class PrecisionAt1(keras.metrics.MeanMetricWrapper):
         dtype: Its dtype.
 
     Call arguments: labels, 0 or 1, and scores, `[B, K]`.
+
+    Raises:
+        ValueError: If their shapes differ.
     """
 
     def __init__(self, name: str = "precision_at_1", dtype=None):
@@ -109,6 +113,18 @@ class PrecisionAt1(keras.metrics.MeanMetricWrapper):
 
 
 def _is_right(y_true, y_pred):
+    y_true, y_pred = (
+        ops.convert_to_tensor(y_true),
+        ops.convert_to_tensor(y_pred),
+    )
+    shapes = tuple(y_true.shape), tuple(y_pred.shape)
+    classes = {shape[-1] for shape in shapes} - {None}
+    if [len(shape) for shape in shapes] != [2, 2] or len(classes) > 1:
+        raise ValueError(
+            "Labels and scores must both be [B, K]. Received: shapes "
+            f"{shapes[0]} and {shapes[1]}; labels that are numbers of classes "
+            "must be made one-hot"
+        )
     best = ops.expand_dims(ops.argmax(y_pred, axis=-1), -1)
     label = ops.take_along_axis(ops.cast(y_true, "float32"), best, axis=-1)
     return ops.cast(label[:, 0] > 0, "float32")  # mixup gives fractions
@@ -116,6 +132,8 @@ def _is_right(y_true, y_pred):
 
 def _checked(scores, targets):
     scores, targets = np.asarray(scores), np.asarray(targets) > 0
+    if scores.dtype.kind != "f":  # the negative of unsigned ones is another
+        scores = scores.astype("float64")
     if scores.ndim != 2 or scores.shape != targets.shape or not targets.any():
         raise ValueError(
             "`scores` and `targets` must be [N, K], with a label at least. "

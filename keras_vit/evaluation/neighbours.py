@@ -4,6 +4,7 @@ import numpy as np
 
 from keras_vit._arguments import Count, Positive, checked
 from keras_vit.data.optional_imports import optional
+from keras_vit.evaluation.least_squares import examples
 
 # Images classified at a time, and the most bytes of their similarities.
 _BLOCK = 1024
@@ -35,12 +36,23 @@ def nearest_neighbours(
         Classes, `[M]`.
 
     Raises:
-        ValueError: If `k` or `temperature` is out of range.
+        ValueError: If `k` or `temperature` is out of range, or an array has a
+            wrong shape or values.
         ImportError: If scikit-learn is not installed.
 
     Reference:
         Wu et al. 2018 (1805.01978), section 3.4, for the weights.
     """
+    train = examples("train", *train)
+    features = np.asarray(features)
+    shape = (len(features), train[0].shape[1])
+    if features.shape != shape or not np.isfinite(features).all():
+        raise ValueError(
+            f"`features` must be finite numbers, [M, {shape[1]}], as those of "
+            f"`train`. Received: shape {features.shape}"
+        )
+    if not len(features):
+        return train[1][:0]
     if k > len(train[1]):
         raise ValueError(
             f"`k` must be at most {len(train[1])}, the number of training "

@@ -88,8 +88,15 @@ def real_accuracy(
 
     Raises:
         ValueError: If the number of label sets differs from that of
-            predictions, or no image has a label.
+            predictions, these are not one number for each image, or no image
+            has a label.
     """
+    predicted = np.asarray(predicted)
+    if predicted.ndim != 1 or predicted.dtype.kind not in "uif":
+        raise ValueError(
+            "`predicted` must be one class for each image, [N]. Received: "
+            f"shape {predicted.shape} of {predicted.dtype}"
+        )
     if len(predicted) != len(labels):
         raise ValueError(
             "`labels` must hold the labels of each prediction. Received: "

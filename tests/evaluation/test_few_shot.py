@@ -96,6 +96,24 @@ def test_what_cannot_be_drawn_is_refused(changes, message):
         evaluation.few_shot(train, train, num_classes=3, **changes)
 
 
+def test_features_and_labels_must_fit():
+    x, y = clusters(60, 1)
+    for wrong, name in (
+        (dict(train=(x, y[:-1])), "train"),
+        (dict(train=(x, np.eye(3)[y])), "train"),
+        (dict(test=(x[:, 1:], y)), "test"),
+        (dict(test=(x[:0], y[:0])), "test"),
+    ):
+        with pytest.raises(ValueError, match=f"`{name}` must be repr"):
+            given = dict(train=(x, y), test=(x, y)) | wrong
+            evaluation.few_shot(**given, num_classes=3)
+    with pytest.raises(ValueError, match="`train` must be representations"):
+        evaluation.nearest_neighbours((x, np.eye(3)[y]), x)
+    with pytest.raises(ValueError, match="`features` must be finite numbers"):
+        evaluation.nearest_neighbours((x, y), x[:, 1:])
+    assert evaluation.nearest_neighbours((x, y), x[:0]).shape == (0,)
+
+
 def test_a_class_that_is_only_measured_is_refused():
     features, labels = clusters(60, 1)
     train = features[labels != 1], labels[labels != 1]

@@ -43,6 +43,12 @@ def test_what_cannot_be_solved_is_refused(features, labels, message):
 def test_too_many_shots_and_no_penalty_are_refused():
     with pytest.raises(ValueError, match="at most 1, the examples of class 1"):
         evaluation.few_shot_subset([0, 0, 1], 2, seed=0)
+    for labels in ([], np.eye(3, dtype=int)):
+        with pytest.raises(ValueError, match="`labels` must hold a class"):
+            evaluation.few_shot_subset(labels, 1, seed=0)
     solver = evaluation.LeastSquares(np.eye(3), np.arange(3), 3)
     with pytest.raises(ValueError, match="`l2` must be a positive"):
         solver.weights(0.0)
+    for labels in (np.arange(3)[:, None], np.arange(2)):
+        with pytest.raises(ValueError, match=r"`labels` must be .*, \[N, 3\]"):
+            solver.accuracy(np.eye(3), labels, 1.0)

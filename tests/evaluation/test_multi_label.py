@@ -20,6 +20,17 @@ def test_average_precision_is_that_of_scikit_learn():
         expected = metrics.average_precision_score(targets[:, k], scores[:, k])
         assert found[k] == pytest.approx(expected)
     assert mean == pytest.approx(np.nanmean(found))
+    # Scores that are infinite are equal; those of other types as in float.
+    for changed, same in (
+        (np.where(scores > 0.5, scores, -np.inf), np.maximum(scores, 0.4)),
+        ((scores * 5).astype("uint8"), scores),
+        (scores > 0.5, (scores > 0.5).astype("float32")),
+    ):
+        one, other = (
+            evaluation.mean_average_precision(x, targets)[0]
+            for x in (changed, same)
+        )
+        assert one == pytest.approx(other)
 
 
 @pytest.mark.backend("torch")
@@ -28,6 +39,9 @@ def test_shapes_that_differ_are_refused():
         evaluation.precision_at_1(np.ones((2, 3)), np.ones((2, 2)))
     with pytest.raises(ValueError, match="with 0 labels"):
         evaluation.mean_average_precision(np.ones((2, 3)), np.zeros((2, 3)))
+    for labels in (np.array([0, 1]), np.array([[0], [1]])):
+        with pytest.raises(ValueError, match="must be made one-hot"):
+            evaluation.PrecisionAt1().update_state(labels, np.ones((2, 3)))
 
 
 def test_precision_at_1_needs_any_of_the_labels():

@@ -21,6 +21,9 @@ def test_what_cannot_be_compared_is_refused():
         evaluation.real_accuracy([1], [[1], [2]])
     with pytest.raises(ValueError, match="none for 2 images"):
         evaluation.real_accuracy([1, 2], [[], []])
+    for wrong in ([[1, 2], [2, 0]], ["1", "2"]):  # as `predictions` returns
+        with pytest.raises(ValueError, match="`predicted` must be one class"):
+            evaluation.real_accuracy(wrong, [[1], [2]])
 
 
 class RelabelledImages(tfds.core.GeneratorBasedBuilder):
