@@ -55,9 +55,14 @@ class MeanIoU(ByExample):
         """Count an image: its key, and two maps of classes, `[H, W]`.
 
         Raises:
-            ValueError: If the maps have different sizes.
+            ValueError: If the maps have different sizes, or are no integers.
         """
         target, predicted = same_size(target, predicted)
+        if not {target.dtype.kind, predicted.dtype.kind} <= set("bui"):
+            raise ValueError(
+                "`target` and `predicted` must be maps of classes, integers. "
+                f"Received: {target.dtype} and {predicted.dtype}"
+            )
         counted = (target >= 0) & (target < self.num_classes)
         counted &= target != self.ignored
 
@@ -108,7 +113,8 @@ class DepthErrors(ByExample):
         """Count an image: its key, and two maps, `[H, W]`.
 
         Targets that are not finite or not above 0 are left out; an image
-        without others is not counted.
+        without others is not counted. Predictions that are not finite make
+        AbsRel so.
 
         Raises:
             ValueError: If the maps have different sizes.
@@ -120,7 +126,7 @@ class DepthErrors(ByExample):
             return
         target = target[valid].astype("float64")
         predicted = predicted[valid].astype("float64")
-        if self.relative:
+        if self.relative and np.isfinite(predicted).all():
             columns = np.stack([predicted, np.ones_like(predicted)], 1)
             fit = np.linalg.lstsq(columns, 1 / target, rcond=None)[0]
             predicted = 1 / np.maximum(columns @ fit, 1 / self.max_depth)
@@ -160,17 +166,17 @@ def predict_windows(
         `[H, W, K]`.
 
     Raises:
-        ValueError: If the image is smaller than the window, or the stride
-            leaves gaps.
+        ValueError: If the image is smaller than the window, the stride leaves
+            gaps, or `predict` returns another shape.
     """
     image = np.asarray(image)
-    if any(
+    if image.ndim != 3 or any(
         size < part or not 1 <= step <= part
         for size, part, step in zip(image.shape, window, stride, strict=False)
     ):
         raise ValueError(
-            "`window` must be at most the image, and `stride` from 1 to "
-            f"`window`. Received: window={window}, stride={stride} for an "
+            "`window` must be at most the image, [H, W, C], and `stride` from "
+            f"1 to `window`. Received: window={window}, stride={stride} for an "
             f"image of shape {image.shape}"
         )
     tops, lefts = (
@@ -181,7 +187,13 @@ def predict_windows(
     for top in tops:
         for left in lefts:
             place = np.s_[top : top + window[0], left : left + window[1]]
-            found = np.asarray(predict(image[place][None]))[0]
+            found = np.asarray(predict(image[place][None]))
+            if found.shape[:-1] != (1, *window):
+                raise ValueError(
+                    f"`predict` must return [1, {window[0]}, {window[1]}, K]. "
+                    f"Received: shape {found.shape}"
+                )
+            found = found[0]
             if total is None:
                 total = np.zeros((*image.shape[:2], found.shape[-1]))
             total[place] += found

@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_vit._arguments import Count, checked
 from keras_vit.evaluation.dense import ByExample
+from keras_vit.evaluation.objects import column, corners, integers
 
 LEAST_IOU = 0.5
 
@@ -55,15 +56,13 @@ class FrameAveragePrecision(ByExample):
             scores: `[n]`, of the found ones.
 
         Raises:
-            ValueError: If a label is not one of the K classes.
+            ValueError: If a label is not one of the K classes, or an argument
+                has another shape.
         """
-        targets, found = (
-            np.asarray(x, "float64").reshape(-1, 4) for x in (targets, found)
-        )
-        target_labels, labels = (
-            np.asarray(x, int).reshape(-1) for x in (target_labels, labels)
-        )
-        scores = np.asarray(scores, "float64").reshape(-1)
+        targets, found = corners("targets", targets), corners("found", found)
+        target_labels = integers("target_labels", target_labels, targets)
+        labels = integers("labels", labels, found)
+        scores = column("scores", scores, found).astype("float64")
         both = np.concatenate([target_labels, labels])
         if ((both < 0) | (both >= self.num_classes)).any():
             raise ValueError(

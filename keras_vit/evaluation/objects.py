@@ -29,6 +29,7 @@ class PanopticQuality(ByExample):
         super().__init__()
         self.num_classes = num_classes
 
+    @checked
     def update(
         self,
         key: Hashable,
@@ -50,10 +51,17 @@ class PanopticQuality(ByExample):
                 if it lay in no segment.
 
         Raises:
-            ValueError: If the maps have different sizes.
+            ValueError: If the maps have different sizes, or another argument
+                is out of range.
         """
         target, predicted = same_size(target, predicted)
-        target = np.where(np.isin(target, list(target_classes)), target, -1)
+        if not set(crowd) <= set(target_classes):
+            raise ValueError(
+                "`crowd` must be numbers of `target_classes`. Received: "
+                f"crowd={crowd} for {sorted(target_classes)}"
+            )
+        void = min([0, *target_classes]) - 1
+        target = np.where(np.isin(target, list(target_classes)), target, void)
         pairs, counts = np.unique(
             np.stack([target, predicted], -1).reshape(-1, 2),
             axis=0,
@@ -78,7 +86,7 @@ class PanopticQuality(ByExample):
                 continue
             if t in crowd or target_classes[t] != predicted_classes[p]:
                 continue
-            outside = common.get((-1, p), 0)
+            outside = common.get((void, p), 0)
             iou = both / (area[p] + true_area[t] - both - outside)
             if iou > 0.5:
                 found[target_classes[t]] += (iou, 1, 0, 0)
@@ -89,7 +97,7 @@ class PanopticQuality(ByExample):
         for p, name in predicted_classes.items():
             if not area[p] or ("predicted", p) in matched:
                 continue
-            free = (-1, *(t for t in crowd if target_classes[t] == name))
+            free = (void, *(t for t in crowd if target_classes[t] == name))
             if sum(common.get((t, p), 0) for t in free) <= area[p] / 2:
                 found[name, 2] += 1
         self.examples[key] = found
@@ -121,8 +129,8 @@ class CocoAveragePrecision(ByExample):
     """COCO's average precision of boxes or masks, computed by pycocotools.
 
     Args:
-        masks: Whether `update` is given masks, bool `[n, H, W]`, instead of
-            boxes.
+        masks: Whether `update` is given masks, bool or 0 and 1, `[n, H, W]`,
+            instead of boxes.
 
     Example:
         score = keras_vit.evaluation.CocoAveragePrecision()
@@ -160,11 +168,23 @@ class CocoAveragePrecision(ByExample):
 
         Raises:
             ImportError: If there are masks, and pycocotools is not installed.
+            ValueError: If an argument has another shape, or labels are no
+                integers.
         """
         form = _run_lengths if self.masks else _corner_and_size
-        (true, own_areas), (found, _) = form(targets), form(found)
-        areas = own_areas if areas is None else areas
-        crowd = np.zeros(len(true), int) if crowd is None else crowd
+        true, own_areas, size = form("targets", targets)
+        found, _, found_size = form("found", found)
+        if len(true) and len(found) and size != found_size:
+            raise ValueError(
+                "`targets` and `found` must be masks of one size. Received: "
+                f"{size} and {found_size}"
+            )
+        areas = own_areas if areas is None else column("areas", areas, true)
+        crowd = np.zeros(len(true)) if crowd is None else crowd
+        crowd = column("crowd", crowd, true)
+        target_labels = integers("target_labels", target_labels, true)
+        labels = integers("labels", labels, found)
+        scores = column("scores", scores, found)
         annotations = [
             each | dict(category_id=int(c), area=float(a), iscrowd=int(k))
             for each, c, a, k in zip(
@@ -180,7 +200,8 @@ class CocoAveragePrecision(ByExample):
     def result(self) -> dict:
         """Return "AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large".
 
-        The score of what the data set does not have is -1, as COCO's is.
+        The score of what the data set does not have is -1, as COCO's is. All
+        are NaN if a score or a found box is.
 
         Raises:
             ImportError: If pycocotools is not installed.
@@ -201,6 +222,9 @@ class CocoAveragePrecision(ByExample):
             for kind in (0, 1)
         )
         names = ("AP", "AP50", "AP75", "AP_small", "AP_medium", "AP_large")
+        values = [(each["score"], each.get("bbox", 0.0)) for each in found]
+        if not all(np.isfinite(np.hstack(each)).all() for each in values):
+            return dict.fromkeys(names, float("nan"))
         if not true:
             return dict.fromkeys(names, -1.0)
         for number, each in enumerate(true, start=1):
@@ -231,21 +255,57 @@ class CocoAveragePrecision(ByExample):
         return dict(zip(names, map(float, scores.stats), strict=False))
 
 
-def _corner_and_size(boxes):
-    """Return boxes in COCO's form, and their areas."""
-    boxes = np.array(boxes, float).reshape(-1, 4)
+def corners(name: str, values) -> np.ndarray:
+    """Return boxes, `[n, 4]`; raise ValueError if they are none."""
+    found = np.array(values, "float64")
+    if found.size and (found.ndim != 2 or found.shape[1] != 4):
+        raise ValueError(
+            f"`{name}` must be boxes, [n, 4]. Received: shape {found.shape}"
+        )
+    return found.reshape(-1, 4)
+
+
+def column(name: str, values, of) -> np.ndarray:
+    """Return values, `[n]`; raise ValueError unless there is one for each."""
+    found = np.asarray(values)
+    if found.shape != (len(of),):
+        raise ValueError(
+            f"`{name}` must have one value for each of {len(of)}. Received: "
+            f"shape {found.shape}"
+        )
+    return found
+
+
+def integers(name: str, values, of) -> np.ndarray:
+    """Do what `column` does, and raise ValueError unless they are integers."""
+    found = column(name, values, of)
+    if len(found) and found.dtype.kind not in "ui":
+        raise ValueError(f"`{name}` must be integers. Received: {found.dtype}")
+    return found.astype("int64")
+
+
+def _corner_and_size(name, boxes):
+    """Return boxes in COCO's form, their areas, and the size of masks."""
+    boxes = corners(name, boxes)
     boxes[:, 2:] -= boxes[:, :2]
-    return [dict(bbox=b) for b in boxes.tolist()], boxes[:, 2] * boxes[:, 3]
+    areas = boxes[:, 2] * boxes[:, 3]
+    return [dict(bbox=b) for b in boxes.tolist()], areas, None
 
 
-def _run_lengths(masks):
-    """Return masks in COCO's form, and their areas."""
-    masks = np.asarray(masks, "uint8")
+def _run_lengths(name, masks):
+    """Return masks in COCO's form, their areas, and their size."""
+    masks = np.asarray(masks)
     if not len(masks):
-        return [], np.zeros(0)
+        return [], np.zeros(0), None
+    if masks.ndim != 3 or masks.dtype.kind not in "bui":
+        raise ValueError(
+            f"`{name}` must be masks, bool [n, H, W]. Received: shape "
+            f"{masks.shape} of {masks.dtype}"
+        )
+    masks = (masks != 0).astype("uint8")
     columns = np.asfortranarray(np.moveaxis(masks, 0, -1))
     coded = [dict(segmentation=x) for x in _mask_functions().encode(columns)]
-    return coded, masks.sum(axis=(1, 2))
+    return coded, masks.sum(axis=(1, 2)), masks.shape[1:]
 
 
 def _mask_functions():

@@ -130,8 +130,43 @@ def test_depth_errors_and_the_fit_of_relative_depth():
 def test_scores_refuse_other_sizes_and_no_example():
     with pytest.raises(ValueError, match="size of the target"):
         evaluation.MeanIoU(2).update(0, np.zeros((2, 2)), np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="maps of classes, integers"):
+        evaluation.MeanIoU(2).update(0, np.zeros((2, 2), int), np.ones((2, 2)))
     with pytest.raises(ValueError, match="at least one example"):
         evaluation.DepthErrors().result()
+
+
+def test_predictions_that_are_no_numbers_have_no_score():
+    score = evaluation.DepthErrors(relative=True)
+    score.update(0, np.ones((2, 2)), np.full((2, 2), np.nan))
+    assert np.isnan(score.result()["AbsRel"])
+    pytest.importorskip("pycocotools")
+    box = np.array([[1.0, 1.0, 5.0, 5.0]])
+    for found, value in ((box, np.nan), (box * np.nan, 0.5)):
+        score = evaluation.CocoAveragePrecision()
+        score.update(0, box, [0], found, [0], [value])
+        assert np.isnan([*score.result().values()]).all()
+
+
+@pytest.mark.parametrize(
+    ("masks", "wrong", "name"),
+    [
+        (False, dict(labels=[0, 1]), "labels"),
+        (False, dict(target_labels=[0.5]), "target_labels"),
+        (False, dict(areas=[1.0, 2.0]), "areas"),
+        (False, dict(found=np.ones((4, 5))), "found"),
+        (True, dict(found=np.ones((1, 4, 4)) * 0.7), "found"),
+        (True, dict(found=np.ones((1, 4, 3), bool)), "targets` and `found"),
+    ],
+)
+def test_objects_that_do_not_fit_are_refused(masks, wrong, name):
+    pytest.importorskip("pycocotools")
+    some = np.ones((1, 4, 4), bool) if masks else [[1.0, 1.0, 5.0, 5.0]]
+    given = dict(targets=some, target_labels=[0], found=some, labels=[0])
+    with pytest.raises(ValueError, match=f"`{name}` must"):
+        evaluation.CocoAveragePrecision(masks).update(
+            0, **given | dict(scores=[0.5]) | wrong
+        )
 
 
 @pytest.mark.parametrize("kind", ["bbox", "segm"])
@@ -214,6 +249,10 @@ def test_windows_cover_an_image_and_overlaps_are_averaged():
     np.testing.assert_allclose(found, image * 2)
     with pytest.raises(ValueError, match="`window` must be at most the image"):
         evaluation.predict_windows(lambda x: x, image, (6, 4), (3, 3))
+    with pytest.raises(ValueError, match=r"`predict` must return \[1, 4, 4, K"):
+        evaluation.predict_windows(
+            lambda x: x[:, :1, :1], image, (4, 4), (3, 3)
+        )
 
 
 @pytest.mark.parametrize("names", [("b", "a"), ("N/A", "a", "b"), "xyz", "BA"])
@@ -321,3 +360,12 @@ def test_classes_that_are_not_there_are_refused():
         score.update(
             0, **segments, target_classes={0: -1}, predicted_classes={0: 2}
         )
+    with pytest.raises(ValueError, match="`crowd` must be numbers of"):
+        score.update(
+            0, **segments, target_classes={}, predicted_classes={}, crowd=[1]
+        )
+    segments = {name: x - 1 for name, x in segments.items()}  # -1 is a number
+    score.update(
+        0, **segments, target_classes={-1: 0}, predicted_classes={-1: 0}
+    )
+    assert score.result()["PQ"] == 1

@@ -53,6 +53,8 @@ def test_a_label_of_no_class_is_refused():
     score = evaluation.FrameAveragePrecision(2)
     with pytest.raises(ValueError, match="from 0 to 1. Received: 0 to 2"):
         score.update("a", [LEFT], [2], [LEFT], [0], [0.3])
+    with pytest.raises(ValueError, match="`scores` must have one value"):
+        score.update("a", [LEFT], [1], [LEFT], [0], [0.3, 0.2])
     with pytest.raises(ValueError, match="`unscored` must be classes, 0 to 1"):
         evaluation.FrameAveragePrecision(2, unscored={2})
 
