@@ -11,7 +11,12 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Count, Natural, check, checked
-from keras_vit.evaluation.features import features, labels_of, representation
+from keras_vit.evaluation.features import (
+    features,
+    joined,
+    labels_of,
+    representation,
+)
 from keras_vit.evaluation.few_shot import L2, check_classes, few_shot
 from keras_vit.evaluation.least_squares import LeastSquares, few_shot_subset
 from keras_vit.evaluation.multi_label import (
@@ -219,7 +224,7 @@ class MeanAveragePrecision(keras.callbacks.Callback):
 
 
 def _labels(batches):
-    return np.concatenate([labels_of(batch) for batch in batches])
+    return joined([labels_of(batch) for batch in batches])
 
 
 def copy_of(source):

@@ -29,9 +29,11 @@ def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
         float32.
 
     Raises:
-        ValueError: If there is no such layer, or its output is not `[B, D]`,
-            `[B, N, D]` or `[B, H, W, D]`.
+        ValueError: If the model is not functional or has several inputs, if
+            there is no such layer, or its output is not `[B, D]`, `[B, N, D]`
+            or `[B, H, W, D]`.
     """
+    given, outputs = _ends(model)
     names = [x.name for x in model.layers]
     if layer is not None and layer not in names:
         raise ValueError(
@@ -41,7 +43,8 @@ def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
     if layer is not None:
         x = model.get_layer(layer).output
     else:
-        x = model.get_layer("head").input if "head" in names else model.output
+        x = outputs[0] if len(outputs) == 1 else outputs
+        x = model.get_layer("head").input if "head" in names else x
     rank = len(getattr(x, "shape", ()))
     if rank not in (2, 3, 4):
         raise ValueError(
@@ -59,9 +62,20 @@ def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
         x = ops.mean(x, axis=tuple(range(1, rank - 1)))
     if x.dtype != "float32":
         x = ops.cast(x, "float32")
-    if x is model.output:
+    if x is outputs[0]:
         return model  # keeps its compiled functions
-    return keras.Model(model.input, x, name=model.name)
+    return keras.Model(given, x, name=model.name)
+
+
+def _ends(model):
+    """Return the input and the outputs of a functional model."""
+    inputs, outputs = (getattr(model, n, ()) for n in ("inputs", "outputs"))
+    if not outputs or len(inputs) != 1:
+        raise ValueError(
+            "`model` must be functional, with one input. Received: "
+            f"{model.name!r} with the inputs {inputs}"
+        )
+    return inputs[0], outputs
 
 
 def features(
@@ -81,7 +95,7 @@ def features(
         Float32 `[N, D]` and the classes, int64 `[N]`, in the batches' order.
 
     Raises:
-        ValueError: If the layer cannot be read.
+        ValueError: If the layer cannot be read, or a batch has another form.
 
     Example:
         x, y = features(model, data.eval_batches(
@@ -90,10 +104,11 @@ def features(
     extractor = representation(model, layer)
     outputs, labels = [], []
     for batch in batches:
+        check_batch(batch)
         (found,) = _run(extractor, batch["images"], mask=_is_example(batch))
         outputs.append(found)
         labels.append(labels_of(batch))
-    return np.concatenate(outputs), np.concatenate(labels)
+    return joined(outputs), joined(labels)
 
 
 @checked
@@ -119,18 +134,25 @@ def predictions(
         cross-entropy of the label, float32 `[N]`; the labels, int64 `[N]`.
 
     Raises:
-        ValueError: If `top_k` is out of range.
+        ValueError: If `top_k` is out of range, the model is no classifier, or
+            a batch has another form.
     """
-    num_classes = model.output.shape[-1]
+    images, outputs = _ends(model)
+    if len(outputs) != 1 or len(outputs[0].shape) != 2:
+        raise ValueError(
+            "`model` must be a classifier, to [B, K]. Received: "
+            f"{model.name!r}, which gives {outputs}"
+        )
+    num_classes = outputs[0].shape[-1]
     if top_k > num_classes:
         raise ValueError(
             f"`top_k` must be at most {num_classes}, the model's classes. "
             f"Received: top_k={top_k}"
         )
     targets = keras.Input((num_classes,), name="labels")
-    scores = ops.cast(model.output, "float32")
+    scores = ops.cast(outputs[0], "float32")
     scorer = keras.Model(
-        [model.input, targets],
+        [images, targets],
         [
             ops.top_k(scores, top_k)[1],
             ops.categorical_crossentropy(
@@ -140,13 +162,54 @@ def predictions(
     )
     best, losses, labels = [], [], []
     for batch in batches:
+        check_batch(batch, num_classes)
         found = _run(
             scorer, batch["images"], batch["labels"], mask=_is_example(batch)
         )
         best.append(found[0].astype("int64"))
         losses.append(found[1])
         labels.append(labels_of(batch))
-    return np.concatenate(best), np.concatenate(losses), np.concatenate(labels)
+    return joined(best), joined(losses), joined(labels)
+
+
+def check_batch(batch: dict, num_classes: int | None = None) -> None:
+    """Refuse a batch that is not of the form that `features` takes.
+
+    Args:
+        batch: An element of a data set.
+        num_classes: Number of classes K of one-hot labels; None for any labels.
+
+    Raises:
+        ValueError: If it lacks a part, or these are not as many.
+    """
+    if not isinstance(batch, dict) or not {"images", "labels"} <= {*batch}:
+        keys = sorted(batch) if isinstance(batch, dict) else type(batch)
+        raise ValueError(
+            "`batches` must hold dictionaries with 'images' and 'labels'. "
+            f"Received: {keys}"
+        )
+    shapes = {
+        name: np.shape(batch[name])
+        for name in ("images", "labels", "weights")
+        if name in batch
+    }
+    if len({shape[:1] for shape in shapes.values()}) > 1:
+        raise ValueError(
+            "`batches` must have a label, and a weight if any, for each image. "
+            f"Received: {shapes}"
+        )
+    if num_classes and shapes["labels"][1:] != (num_classes,):
+        raise ValueError(
+            f"`labels` of `batches` must be [B, {num_classes}], as the model's "
+            f"classes. Received: {shapes['labels']}"
+        )
+
+
+def joined(parts: list) -> np.ndarray:
+    """Return what the batches gave, one after the other."""
+    if not parts:
+        raise ValueError("`batches` must hold at least one. Received: none")
+    return np.concatenate(parts)
 
 
 def labels_of(batch: dict) -> np.ndarray:
@@ -156,7 +219,8 @@ def labels_of(batch: dict) -> np.ndarray:
         batch: An element that `features` takes.
 
     Raises:
-        ValueError: If an image has several labels, or none.
+        ValueError: If an image has several labels, or none, or a label is no
+            integer.
     """
     labels = np.asarray(batch["labels"])
     labels = labels[_is_example(batch)]
@@ -169,6 +233,11 @@ def labels_of(batch: dict) -> np.ndarray:
                 "several or none; see `scores_and_targets`"
             )
         labels = labels.argmax(axis=-1)
+    if labels.dtype.kind not in "buif" or (labels % 1).any():
+        raise ValueError(
+            "`labels` must be numbers of classes, or one-hot. Received: "
+            f"{labels[:5]}"
+        )
     return labels.astype("int64")
 
 

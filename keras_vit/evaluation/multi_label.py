@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.evaluation.features import check_batch, joined
+
 
 def scores_and_targets(
     model: keras.Model, batches: Iterable
@@ -20,15 +22,26 @@ def scores_and_targets(
 
     Returns:
         Float32 `[N, K]` and the labels, 0 or 1, uint8 `[N, K]`.
+
+    Raises:
+        ValueError: If labels are not 0 or 1 for each class, or a batch has
+            another form.
     """
     scores, targets = [], []
     for batch in batches:
+        check_batch(batch)
         found = np.asarray(model.predict_on_batch(np.asarray(batch["images"])))
+        check_batch(batch, found.shape[-1])
         labels = np.asarray(batch["labels"])
+        if not ((labels == 0) | (labels == 1)).all():
+            raise ValueError(
+                "`labels` of `batches` must be 0 or 1. Received: from "
+                f"{labels.min()} to {labels.max()}"
+            )
         is_example = np.asarray(batch.get("weights", np.ones(len(labels)))) > 0
         scores.append(found[: len(labels)][is_example].astype("float32"))
         targets.append(labels[is_example].astype("uint8"))
-    return np.concatenate(scores), np.concatenate(targets)
+    return joined(scores), joined(targets)
 
 
 def mean_average_precision(

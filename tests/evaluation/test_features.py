@@ -155,6 +155,42 @@ def test_layers_that_are_not_there_or_no_vectors_are_refused(source):
     deep = keras.layers.Reshape((SIDE, SIDE, 3, 1), name="deep")(images)
     with pytest.raises(ValueError, match="`layer` must give"):
         evaluation.representation(keras.Model(images, deep), "deep")
+    several = keras.Model([images, deep], images + deep[..., 0])
+    with pytest.raises(ValueError, match="functional, with one input"):
+        evaluation.representation(several)
+
+
+def test_a_sequential_model_has_features():
+    model = keras.Sequential(
+        [
+            keras.Input((2, 2, 1)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(3, name="head"),
+        ]
+    )
+    batch = dict(images=np.arange(8.0).reshape(2, 2, 2, 1), labels=np.eye(2, 3))
+    found, _ = evaluation.features(model, [batch])
+    np.testing.assert_array_equal(found, [[0, 1, 2, 3], [4, 5, 6, 7]])
+    best, _, labels = evaluation.predictions(model, [batch], top_k=1)
+    assert best.shape == (2, 1) and labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        ([], "at least one"),
+        ([(np.ones((2, 4)), np.ones(2))], "dictionaries with 'images'"),
+        ([dict(images=np.ones((2, 4)), labels=[1])], "for each image"),
+        ([dict(images=np.ones((2, 4)), labels=[0, 0.5])], "numbers of classes"),
+    ],
+)
+def test_batches_of_another_form_are_refused(batches, message):
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+    with pytest.raises(ValueError, match=f"`(batches|labels)`.*{message}"):
+        evaluation.features(model, batches)
+    with pytest.raises(ValueError, match="`batches`"):
+        evaluation.predictions(model, batches, top_k=1)
 
 
 @pytest.mark.backend("tensorflow", "jax", "torch")

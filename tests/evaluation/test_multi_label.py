@@ -75,6 +75,14 @@ def test_padding_is_left_out_of_scores():
     np.testing.assert_array_equal(targets, [[1, 1], [1, 1], [1, 0]])
     with pytest.raises(ValueError, match="`labels` must be one for each"):
         evaluation.features(model, batches)
+    for labels, message in (
+        (np.eye(2) * 0.9, "must be 0 or 1"),
+        (np.array([0, 1]), r"must be \[B, 2\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            evaluation.scores_and_targets(
+                model, [dict(images=np.eye(2), labels=labels)]
+            )
 
 
 @pytest.mark.backend("torch")
