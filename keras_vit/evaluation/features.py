@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import keras
 import numpy as np
@@ -69,7 +70,8 @@ def representation(model: keras.Model, layer: str | None = None) -> keras.Model:
 
 def _ends(model):
     """Return the input and the outputs of a functional model."""
-    inputs, outputs = (getattr(model, n, ()) for n in ("inputs", "outputs"))
+    inputs: Any = getattr(model, "inputs", None)
+    outputs: Any = getattr(model, "outputs", None)
     if not outputs or len(inputs) != 1:
         raise ValueError(
             "`model` must be functional, with one input. Received: "

@@ -30,7 +30,8 @@ def attention_weights(model: keras.Model, images) -> list[np.ndarray]:
         block has two arrays, along columns and along rows.
 
     Raises:
-        ValueError: If the model has no Transformer block.
+        ValueError: If the model has no Transformer block, or `images` are of
+            another shape.
     """
     found = _attentions(ImageModel.find(model), model, images)
     return [ops.convert_to_numpy(weights) for _, weights in found]
@@ -58,12 +59,14 @@ def attended_distances(
         For each attention layer, `[A]`.
 
     Raises:
-        ValueError: If the model has no Transformer block.
+        ValueError: If the model has no Transformer block, or `images` are of
+            another shape.
 
     Reference:
         Dosovitskiy et al. 2021, Figure 7 (right) and appendix D.8.
     """
     inner = ImageModel.find(model)
+    images = _batch(model, images)
     found = []
     for start in range(0, len(images), batch_size):
         batch = images[start : start + batch_size]
@@ -126,7 +129,8 @@ def attention_by_head(model: keras.Model, images) -> list[np.ndarray]:
         video `[B, A, frames, rows, columns]`.
 
     Raises:
-        ValueError: If the model has no Transformer block.
+        ValueError: If the model has no Transformer block, or `images` are of
+            another shape.
     """
     inner = ImageModel.find(model)
     found = attention.by_head(inner, _attentions(inner, model, images))
@@ -150,7 +154,8 @@ def attention_rollout(model: keras.Model, images) -> np.ndarray:
         value per patch; the sum for each image is 1.
 
     Raises:
-        ValueError: If the model has no Transformer block.
+        ValueError: If the model has no Transformer block, or `images` are of
+            another shape.
 
     Reference:
         Abnar & Zuidema 2020 (2005.00928), as in Figure 6 and appendix D.8.
@@ -170,7 +175,8 @@ def attention_maps(
         images: `[B, H, W, C]`, as `model` takes them.
 
     Raises:
-        ValueError: If the model has no Transformer block.
+        ValueError: If the model has no Transformer block, or `images` are of
+            another shape.
     """
     inner = ImageModel.find(model)
     found = _attentions(inner, model, images)
@@ -191,7 +197,8 @@ def rollout_by_layer(model: keras.Model, images) -> np.ndarray:
         the sum for each image is 1.
 
     Raises:
-        ValueError: If the model has no Transformer block.
+        ValueError: If the model has no Transformer block, or `images` are of
+            another shape.
     """
     inner = ImageModel.find(model)
     found = _attentions(inner, model, images)
@@ -241,8 +248,25 @@ def _steps(inner, geometry):
 def _attentions(inner, model, images):
     """Return ((queries, keys), weights) of each attention."""
     _check(inner, model)
-    images = attention.reaching(inner, model, images)
+    images = attention.reaching(inner, model, _batch(model, images))
     return attention.attentions(inner, images)
+
+
+def _batch(model, images):
+    """Return images as an array, or a tensor, that the model takes."""
+    if not hasattr(images, "shape"):
+        images = np.asarray(images)
+    shape, given = getattr(model, "input_shape", None), tuple(images.shape)
+    if isinstance(shape, tuple) and (
+        len(given) != len(shape)
+        or not given[0]
+        or any(n not in (None, m) for n, m in zip(shape, given, strict=True))
+    ):
+        raise ValueError(
+            f"`images` must be a batch of {shape[1:]}, as {model.name!r} "
+            f"takes. Received: shape {given}"
+        )
+    return images
 
 
 def _check(inner, model):

@@ -282,6 +282,14 @@ def _shape(model, given):
             f"`input_shape` must be given for {model.name!r}, whose input "
             f"leaves sizes open. Received: input_shape={given}"
         )
+    own = inputs[0].shape[1:] if inputs else shape
+    if len(own) != len(shape) or any(
+        n not in (None, m) for n, m in zip(own, shape, strict=True)
+    ):
+        raise ValueError(
+            f"`input_shape` must be {own}, without the batch, as "
+            f"{model.name!r} takes. Received: input_shape={given}"
+        )
     return tuple(shape)
 
 

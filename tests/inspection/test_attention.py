@@ -53,6 +53,20 @@ def test_rollout_follows_the_only_path():
     np.testing.assert_allclose(rollout, 1 / rollout[0].size, rtol=1e-6)
 
 
+def test_images_of_another_shape_are_refused():
+    model = make_model("token")
+    shape = model.input_shape[1:]
+    for wrong in (shape, (0, *shape), (2, shape[0] + 1, *shape[1:])):
+        for function in (
+            inspection.attention_rollout,
+            inspection.attended_distances,
+        ):
+            with pytest.raises(ValueError, match="`images` must be a batch"):
+                function(model, np.zeros(wrong))
+    found = inspection.attention_rollout(model, np.zeros((1, *shape)).tolist())
+    assert len(found) == 1
+
+
 def test_a_model_without_blocks_is_refused():
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Dense(2)(inputs), name="plain")

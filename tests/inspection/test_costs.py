@@ -138,6 +138,9 @@ def test_open_sizes_need_an_input_shape():
     fixed = without_memory(make_model, "raft")
     found = keras_vit.cost(model, (16, 8, 3))
     assert found.parameters == fixed.count_params()
+    for wrong in ((16, 8), (16, 8, 1), (1, 16, 8, 3)):
+        with pytest.raises(ValueError, match=r"`input_shape` must be \(None"):
+            keras_vit.cost(model, wrong)
 
 
 def test_several_inputs_are_refused():
