@@ -250,9 +250,18 @@ def as_pairs(dataset):
 
     Returns:
         A tf.data.Dataset of (images, labels) or (images, labels, weights).
+
+    Raises:
+        ValueError: If it is no data set of such dictionaries.
     """
+    spec = getattr(dataset, "element_spec", dataset)
+    if not isinstance(spec, dict) or not {"images", "labels"} <= {*spec}:
+        raise ValueError(
+            "`dataset` must be a tf.data.Dataset of dictionaries with 'images' "
+            f"and 'labels'. Received: elements {spec}"
+        )
     keys = ["images", "labels"]
-    if "weights" in dataset.element_spec:
+    if "weights" in spec:
         keys.append("weights")
     return dataset.map(lambda batch: tuple(batch[key] for key in keys))
 

@@ -22,8 +22,11 @@ def check_pixels(images) -> None:
     Args:
         images: `[B, H, W, C]`, an array or a tensor, of which the first 1,000
             are checked; or batches, with or without labels, as `fit` takes them
-            (`tf.data`, a DataLoader, a PyDataset), of which the first is
-            checked.
+            (`tf.data`, a DataLoader, a PyDataset), or dictionaries with
+            "images", of which the first is checked.
+
+    Raises:
+        ValueError: If there are no images.
 
     Example:
         keras_vit.data.check_pixels(images)
@@ -40,13 +43,21 @@ def check_pixels(images) -> None:
 
 def _first_images(images):
     """Return an array of up to 1,000 images."""
+    parts, found = (list, tuple, dict), images
     if isinstance(images, keras.utils.PyDataset):
-        images = images[0]
-    elif not hasattr(images, "shape") and not isinstance(images, (list, tuple)):
-        images = next(iter(images))
-    while isinstance(images, (list, tuple)):  # images and labels
-        images = images[0]
-    return keras.ops.convert_to_numpy(images[:1000])
+        found = images[0]
+    elif not hasattr(images, "shape") and not isinstance(images, parts):
+        found = (
+            next(iter(images), None) if hasattr(images, "__iter__") else None
+        )
+    while isinstance(found, parts) and found:  # images and labels
+        found = found.get("images") if isinstance(found, dict) else found[0]
+    if len(getattr(found, "shape", ())) < 3 or not found.shape[0]:
+        raise ValueError(
+            "`images` must be [B, H, W, C], or batches with such images. "
+            f"Received: {type(images)} with the first {str(found)[:80]}"
+        )
+    return keras.ops.convert_to_numpy(found[:1000])
 
 
 def _check_pixels(sample, what):

@@ -117,11 +117,21 @@ def shuffle_frames(batches, seed: int = 0):
     Returns:
         A tf.data.Dataset of the same elements with shuffled "images".
 
+    Raises:
+        ValueError: If "images" are no clips.
+
     Reference:
         Fan et al. 2021, the test of frame shuffling: a model that uses time
         loses accuracy.
     """
     tf = tensorflow()
+    spec = getattr(batches, "element_spec", batches)
+    clips = spec.get("images") if isinstance(spec, dict) else None
+    if len(getattr(clips, "shape", ())) < 5:
+        raise ValueError(
+            "`batches` must be a tf.data.Dataset with clips, [B, ..., T, H, W, "
+            f"C], as 'images'. Received: elements {spec}"
+        )
 
     def shuffle(step, batch):
         clips = batch["images"]

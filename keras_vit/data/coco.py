@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from keras_vit._arguments import Natural, checked
+from keras_vit._paths import require_file
 
 # More boxes than this share that do not fit their images are in another
 # convention, such as corners in place of corner and size.
@@ -115,13 +116,12 @@ def read_coco(
         class names in the order of the categories' numbers.
 
     Raises:
-        ValueError: If the file is not JSON of that form, two images or two
-            categories share an id, an image file is missing, or a box is not
-            four finite numbers, has no area, lies outside its image, or has an
-            unknown category or image. The message names the file and the
-            number of the annotation. If most boxes do
-            not fit, it names the convention: left, top, width, height in
-            pixels.
+        ValueError: If the file is missing or not JSON of that form, two images
+            or two categories share an id, an image file is missing, or a box
+            is not four finite numbers, has no area, lies outside its image, or
+            has an unknown category or image. The message names the file and
+            the number of the annotation. If most boxes do not fit, it names
+            the convention: left, top, width, height in pixels.
     """
     content = _content(path)
     names = {each["id"]: each["name"] for each in content["categories"]}
@@ -215,9 +215,21 @@ def pad_objects(
         `[M, H, W]`, if given.
 
     Raises:
-        ValueError: If there are more objects than `max_objects`.
+        ValueError: If there are more objects than `max_objects`, or the
+            numbers of boxes, labels and masks differ.
     """
     count = len(labels)
+    shapes = np.shape(boxes), np.shape([] if masks is None else masks)[:1]
+    if shapes[0] != (count, 4) and (count or np.size(boxes)):
+        raise ValueError(
+            f"`boxes` must be [{count}, 4], as many as the labels of {name}. "
+            f"Received: shape {shapes[0]}"
+        )
+    if masks is not None and shapes[1] != (count,):
+        raise ValueError(
+            f"`masks` must be [{count}, H, W], as many as the labels of "
+            f"{name}. Received: shape {np.shape(masks)}"
+        )
     if count > max_objects:
         raise ValueError(
             "`max_objects` must be at least the number of objects of each "
@@ -238,6 +250,7 @@ def pad_objects(
 
 
 def _content(path):
+    require_file(path)
     try:
         content = json.loads(pathlib.Path(path).read_bytes())
     except ValueError as error:

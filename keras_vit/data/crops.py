@@ -4,6 +4,8 @@ Functions of pixels take an image, `[H, W, C]`, or the frames of a clip,
 `[T, H, W, C]`, which are cropped in the same way.
 """
 
+from typing import Annotated
+
 from keras_vit._arguments import Count, checked
 from keras_vit.data import formats
 from keras_vit.data.decode import cmyk_to_grey, decode_image, resize
@@ -11,6 +13,11 @@ from keras_vit.data.optional_imports import apart, tensorflow
 
 # The smallest share of the area of an Inception crop, as in the authors' code.
 MIN_AREA = 0.05
+ImageShape = Annotated[
+    tuple[Count, ...],
+    "(height, width, ...) in pixels",
+    lambda shape: len(shape) > 1,
+]
 
 
 def inception_crop(
@@ -178,7 +185,7 @@ def cut(image, image_size: tuple[int, int], place: float):
 
 
 @checked
-def bit_hyper_rule(image_shape: tuple[Count, ...] | None) -> tuple[int, int]:
+def bit_hyper_rule(image_shape: ImageShape | None) -> tuple[int, int]:
     """Return the sizes of BiT's HyperRule for fine-tuning.
 
     Args:

@@ -248,9 +248,11 @@ def read_image(
     """
     pixels = read_pixels(path, channels)
     if not _has_tensorflow():
-        return pillow.resize(pixels, image_size)
-    with tensorflow().device("CPU"):
-        return np.asarray(resize(pixels, image_size))
+        resized = pillow.resize(pixels, image_size)
+    else:
+        with tensorflow().device("CPU"):
+            resized = np.asarray(resize(pixels, image_size))
+    return resized.astype("float32", copy=False)  # uint8 of that size already
 
 
 @checked

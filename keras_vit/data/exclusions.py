@@ -2,9 +2,11 @@
 
 import csv
 import os
+from collections.abc import Collection
 
 import numpy as np
 
+from keras_vit._arguments import checked
 from keras_vit._paths import why_no_file
 from keras_vit.data.sources import Source, take
 from keras_vit.data.tables import read_rows, read_text
@@ -61,7 +63,8 @@ def names_of(source: Source) -> list[str]:
     ]
 
 
-def leave_out(source: Source, names: frozenset[str]) -> Source:
+@checked
+def leave_out(source: Source, names: Collection[str]) -> Source:
     """Return a source of files or arrays without the examples of some names.
 
     TFRecords must be written again without the excluded examples.
@@ -70,7 +73,7 @@ def leave_out(source: Source, names: frozenset[str]) -> Source:
         ValueError: If the source is a stream, a name is unknown, or no example
             would remain.
     """
-    own = names_of(source)
+    own, names = names_of(source), frozenset(names)
     unknown = sorted(names - set(own))
     if unknown:
         raise ValueError(

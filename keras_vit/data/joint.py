@@ -44,9 +44,17 @@ def jitter_scale(
     Returns:
         The same keys; images are float32.
 
+    Raises:
+        ValueError: If an argument is out of range.
+
     Reference:
         Ghiasi et al. 2020 (2012.07177), large scale jittering.
     """
+    if scales[0] > scales[1]:
+        raise ValueError(
+            "`scales` must be the least and the largest. Received: "
+            f"scales={scales}"
+        )
     tf = tensorflow()
     size = tf.constant(image_size)
     before = tf.shape(example["images"])[:2]
@@ -118,8 +126,8 @@ def _areas(example, found, before, size):
     as of their boxes."""
     tf = tensorflow()
     if "masks" in found:
-        pixels = tf.cast(found["masks"] > 0, "float32")
-        return tf.reduce_sum(pixels, axis=(1, 2))
+        pixels = tf.cast(found["masks"], "int32") > 0
+        return tf.reduce_sum(tf.cast(pixels, "float32"), axis=(1, 2))
 
     def extent(boxes, shape):
         return tf.reduce_prod(boxes[:, 2:] * tf.cast(shape, "float32"), axis=1)

@@ -28,7 +28,8 @@ from keras_vit.data.optional_imports import optional
 class Source:
     """A data set of labelled images or videos, not yet decoded.
 
-    Exactly one of `paths`, `images` and `stream` is given.
+    Exactly one of `paths`, `images` and `stream` is given; otherwise, or where
+    numbers of examples differ, a ValueError is raised.
 
     Attributes:
         name: Its name in messages.
@@ -74,6 +75,28 @@ class Source:
     ignored: dict[tuple[str, str], int] = dataclasses.field(
         default_factory=dict
     )
+
+    def __post_init__(self):
+        """Refuse examples of which there are several numbers."""
+        given = [self.paths, self.images, self.stream]
+        given = [each for each in given if each is not None]
+        if len(given) != 1:
+            raise ValueError(
+                "Exactly one of `paths`, `images` and `stream` must be given. "
+                f"Received: {len(given)} for {self.name!r}"
+            )
+        if self.stream is not None:
+            return
+        if self.labels is None or not (
+            self.num_examples == len(given[0]) == len(self.labels)
+        ):
+            raise ValueError(
+                "`num_examples` must be the number of `paths` or `images`, "
+                f"and of `labels`. Received: num_examples={self.num_examples}, "
+                f"{len(given[0])} and "
+                f"{None if self.labels is None else len(self.labels)} for "
+                f"{self.name!r}"
+            )
 
 
 @checked

@@ -237,3 +237,31 @@ def test_arrays_of_many_channels_keep_them():
     batches = data.eval_batches(sources.of_arrays(colour), **options)
     (batch,) = batches.as_numpy_iterator()
     assert (batch["images"] == 2).all()
+
+
+def test_a_source_states_one_number_of_examples():
+    images = np.zeros((4, 2, 2, 1), "uint8")
+    for wrong in (
+        dict(num_examples=5),
+        dict(labels=None),
+        dict(labels=np.zeros(3, int)),
+        dict(paths=("a", "b", "c", "d")),
+        dict(images=None),
+    ):
+        fields = dict(images=images, labels=np.zeros(4, int), num_examples=4)
+        with pytest.raises(ValueError, match="`(paths|num_examples)`"):
+            data.Source(name="few", class_names=("a",), **fields | wrong)
+
+
+def test_only_dictionaries_become_pairs():
+    pairs = data.as_pairs(
+        data.eval_batches(
+            sources.of_arrays(np.zeros((4, 2, 2, 1), "uint8")),
+            batch_size=2,
+            image_size=(2, 2),
+            channels=1,
+        )
+    )
+    for wrong in (pairs, [dict(images=1, labels=2)]):
+        with pytest.raises(ValueError, match="`dataset` must be"):
+            data.as_pairs(wrong)

@@ -60,6 +60,19 @@ def test_what_fit_takes_is_looked_at(form):
         data.check_pixels(images)
 
 
+@pytest.mark.parametrize(
+    "images", [[], None, 3, "a.png", [[0.5]], np.zeros((0, 8, 8, 3))]
+)
+def test_what_holds_no_images_is_refused(images):
+    with pytest.raises(ValueError, match="`images` must be"):
+        data.check_pixels(images)
+
+
+def test_images_of_dictionaries_are_looked_at():
+    with pytest.warns(UserWarning, match="seem to be scaled"):
+        data.check_pixels([dict(images=make_images(0, 1), labels=[1])])
+
+
 def test_pixels_and_uniform_images_do_not_warn():
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

@@ -196,6 +196,9 @@ def test_frames_are_shuffled_by_clip():
     assert len({tuple(order) for order in orders}) == 8
     again = np.concatenate(take(data.shuffle_frames(batches, seed=1), 2))
     np.testing.assert_array_equal(after, again)
+    images = batches.map(lambda x: dict(x, images=x["images"][:, 0]))
+    with pytest.raises(ValueError, match="`batches` must be .* with clips"):
+        data.shuffle_frames(images)
 
 
 def test_npz_of_clips(tmp_path):

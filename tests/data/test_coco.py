@@ -159,3 +159,7 @@ def test_objects_are_padded_or_refused():
     assert (many["labels"] == 1).all()
     with pytest.raises(ValueError, match="2 for 3 objects of a.jpg"):
         data.pad_objects(np.ones((3, 4)), [0, 0, 0], 2, name="a.jpg")
+    with pytest.raises(ValueError, match=r"`masks` must be \[1, H, W\]"):
+        data.pad_objects(np.ones((1, 4)), [0], 3, masks=np.ones((2, 4, 5)))
+    with pytest.raises(ValueError, match=r"`boxes` must be \[1, 4\]"):
+        data.pad_objects(np.ones((2, 4)), [0], 3)

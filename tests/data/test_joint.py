@@ -47,6 +47,16 @@ def test_boxes_and_masks_follow_the_image(number):
     np.testing.assert_allclose(edges, expected, atol=1)
 
 
+def test_masks_may_be_truth_values():
+    given = example()
+    wanted = data.jitter_scale(given, (48, 48), (0, 1))["areas"]
+    given["masks"] = tf.cast(given["masks"], "bool")
+    found = data.jitter_scale(given, (48, 48), (0, 1))
+    np.testing.assert_array_equal(found["areas"], wanted)
+    with pytest.raises(ValueError, match="`scales` must be the least and"):
+        data.jitter_scale(given, (48, 48), (0, 1), scales=(2.0, 0.1))
+
+
 def test_a_view_depends_on_the_seed_alone():
     views = [
         data.jitter_scale(example(), (32, 32), (seed, 0))["images"].numpy()
