@@ -3,6 +3,7 @@
 import collections
 import re
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
@@ -43,7 +44,8 @@ def check_pixels(images) -> None:
 
 def _first_images(images):
     """Return an array of up to 1,000 images."""
-    parts, found = (list, tuple, dict), images
+    parts = (list, tuple, dict)
+    found: Any = images
     if isinstance(images, keras.utils.PyDataset):
         found = images[0]
     elif not hasattr(images, "shape") and not isinstance(images, parts):

@@ -78,8 +78,8 @@ class Source:
 
     def __post_init__(self):
         """Refuse examples of which there are several numbers."""
-        given = [self.paths, self.images, self.stream]
-        given = [each for each in given if each is not None]
+        every: list[Any] = [self.paths, self.images, self.stream]
+        given = [each for each in every if each is not None]
         if len(given) != 1:
             raise ValueError(
                 "Exactly one of `paths`, `images` and `stream` must be given. "

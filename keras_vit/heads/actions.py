@@ -151,6 +151,7 @@ def actions(
     )
 
 
+@checked
 def interpret(
     model: TaskModel,
     outputs: dict[str, np.ndarray],

@@ -13,7 +13,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import layers
-from keras_vit._arguments import Count, Rate, checked
+from keras_vit._arguments import Count, Natural, Rate, checked
 from keras_vit.heads import patch_errors, task_model, tokens
 from keras_vit.heads.masked_patches import Mask, MaskTokens, TakePatches
 from keras_vit.heads.patch_errors import PatchErrors, Target
@@ -89,13 +89,14 @@ class MaskedModel(MaskedInput):
         """Number V of visible patches that its `mask_ratio` leaves."""
         return self.num_patches - self._num_masked()
 
+    @checked
     def inputs_of(
         self,
         pixels,
         *,
         noise: np.ndarray | None = None,
         mask: np.ndarray | None = None,
-        seed: int = 0,
+        seed: Natural = 0,
     ) -> dict:
         """Return the inputs of the model: the pixels and visible patches.
 
@@ -108,8 +109,16 @@ class MaskedModel(MaskedInput):
             seed: Of the choice without `noise` and `mask`.
 
         Raises:
-            ValueError: If images have different numbers of masked patches.
+            ValueError: If images have different numbers of masked patches, or
+                `noise` or `mask` is not of all patches.
         """
+        shape = (len(pixels), self.num_patches)
+        for kind, values in (("noise", noise), ("mask", mask)):
+            if values is not None and np.shape(values) != shape:
+                raise ValueError(
+                    f"`{kind}` must be [B, N], {shape}. Received: shape "
+                    f"{np.shape(values)}"
+                )
         if mask is None and noise is None:
             generator = np.random.default_rng(seed)
             mask = np.stack([self._draw(generator) for _ in range(len(pixels))])

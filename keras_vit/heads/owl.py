@@ -226,6 +226,7 @@ def _length(x):
     return ops.sqrt(ops.sum(ops.square(x), axis=-1, keepdims=True))
 
 
+@checked
 def interpret(
     model: TaskModel,
     outputs: dict[str, np.ndarray],

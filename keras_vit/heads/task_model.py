@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_vit import layers
-from keras_vit._arguments import check_class_names, checked
+from keras_vit._arguments import Count, check_class_names, checked
 from keras_vit.data import pillow
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.dtypes import wide_policy
@@ -187,7 +187,8 @@ class TaskModel(ImageModel):
             and "names".
 
         Raises:
-            ValueError: If there is not a size for each image.
+            ValueError: If the outputs are no dictionary, there is not a size
+                for each image, or an option is out of range.
             TypeError: If the task has no such option.
 
         Example:
@@ -197,16 +198,23 @@ class TaskModel(ImageModel):
             for found in detector.interpret(outputs, [(480, 640)] * 4):
                 print(found["boxes"], found["names"])
         """
+        if not isinstance(outputs, dict) or not outputs:
+            raise ValueError(
+                "`outputs` must be the dictionary that the model gives. "
+                f"Received: {str(outputs)[:80]}"
+            )
         arrays = {
             name: keras.ops.convert_to_numpy(x) for name, x in outputs.items()
         }
         count = len(next(iter(arrays.values())))
         if image_sizes is None:
             image_sizes = [self.image_shape[:2]] * count
-        if len(image_sizes) != count:
+        sizes = np.asarray(image_sizes)
+        are_sizes = sizes.shape == (count, 2) and sizes.dtype.kind in "ui"
+        if not are_sizes or (sizes < 1).any():
             raise ValueError(
                 "`image_sizes` must be (height, width) of each image. Received:"
-                f" {len(image_sizes)} sizes for {count} images"
+                f" {len(sizes)} sizes for {count} images, {image_sizes}"
             )
         interpret = HEADS[self._task.head].interpret
         return [
@@ -216,13 +224,14 @@ class TaskModel(ImageModel):
                 tuple(map(int, size)),
                 **options,
             )
-            for i, size in enumerate(image_sizes)
+            for i, size in enumerate(sizes)
         ]
 
+    @checked
     def find_in(
         self,
         image: np.ndarray,
-        image_size: tuple[int, int] | None = None,
+        image_size: tuple[Count, Count] | None = None,
         **options,
     ) -> dict[str, Any]:
         """Return what the model finds in one image of any size.
@@ -237,6 +246,7 @@ class TaskModel(ImageModel):
             **options: See `interpret`.
 
         Raises:
+            ValueError: If an argument is out of range.
             TypeError: If the model takes more than images.
         """
         if isinstance(self.input, dict):

@@ -161,6 +161,7 @@ def _shifted(inner, block):
     return tokens.as_map(x, tokens.grid_of(inner))
 
 
+@checked
 def interpret(
     model: TaskModel,
     outputs: dict[str, np.ndarray],

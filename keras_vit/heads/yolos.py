@@ -235,6 +235,7 @@ def _centres(count):
     return np.stack([x, y, *sizes], axis=1)
 
 
+@checked
 def interpret(
     model: TaskModel,
     outputs: dict[str, np.ndarray],

@@ -50,19 +50,24 @@ class TwoTowers(graph.Model):
     def tokenizer(self, tokenizer):
         self.text_tower.tokenizer = tokenizer
 
-    def encode_images(self, images, batch_size: int = 64) -> np.ndarray:
+    @checked
+    def encode_images(self, images, batch_size: Count = 64) -> np.ndarray:
         """Return the embeddings of images, of length 1, `[B, E]`.
 
         Args:
             images: Pixels, `[B, H, W, C]`, as `image_tower` takes them.
             batch_size: Images in each step.
+
+        Raises:
+            ValueError: If `batch_size` is below 1.
         """
         return _unit(
             self.image_tower.predict(images, batch_size=batch_size, verbose=0)
         )
 
+    @checked
     def encode_texts(
-        self, texts: str | Sequence[str] | np.ndarray, batch_size: int = 256
+        self, texts: str | Sequence[str] | np.ndarray, batch_size: Count = 256
     ) -> np.ndarray:
         """Return the embeddings of texts, of length 1, `[C, E]`.
 
@@ -71,8 +76,8 @@ class TwoTowers(graph.Model):
             batch_size: Texts in each step.
 
         Raises:
-            ValueError: If texts are strings and the model has no tokenizer, or
-                ids are not of this model.
+            ValueError: If texts are strings and the model has no tokenizer, ids
+                are not of this model, or `batch_size` is below 1.
         """
         ids = self.ids_of(texts)
         return _unit(

@@ -501,6 +501,9 @@ def test_as_many_patches_are_visible_as_the_ratio_says():
     assert inputs["visible"].tolist() == [[0, 1, 2, 3]] * 2
     with pytest.raises(ValueError, match=r"as many patches.*\[12, 13\]"):
         model.inputs_of(PIXELS, mask=np.arange(32).reshape(2, 16) % 5 > 0)
+    for name in ("mask", "noise"):
+        with pytest.raises(ValueError, match=rf"`{name}` must be \[B, N\]"):
+            model.inputs_of(PIXELS, **{name: np.zeros((2, 15))})
     again = model.inputs_of(PIXELS, seed=5)["visible"]
     assert again.shape == (2, 4) and not np.array_equal(*again)
     np.testing.assert_array_equal(

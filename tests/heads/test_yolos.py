@@ -101,6 +101,17 @@ def test_boxes_are_in_pixels_of_the_original_image():
     assert found["boxes"].shape == (0, 4) and found["names"] == []
     with pytest.raises(ValueError, match="2 sizes for 1 images"):
         model.interpret(outputs, [(100, 50)] * 2)
+    for sizes in ([(100, 50, 3)], [(100.5, 50)], [(0, 50)], [100]):
+        with pytest.raises(ValueError, match="`image_sizes` must be"):
+            model.interpret(outputs, sizes)
+    for threshold in (np.nan, "0.5"):
+        with pytest.raises(ValueError, match="`threshold` must be a finite"):
+            model.interpret(outputs, threshold=threshold)
+    for wrong in ({}, outputs["logits"]):
+        with pytest.raises(ValueError, match="`outputs` must be the dict"):
+            model.interpret(wrong)
+    with pytest.raises(ValueError, match="`image_size` must be a tuple"):
+        model.find_in(np.zeros((8, 8, 3)), 4)
 
 
 @pytest.mark.parametrize("name", ["MLPMixer", "BEiT"])
