@@ -118,6 +118,7 @@ def checked(function: _F) -> _F:
     """Make a function, or a class, check its arguments when it is called.
 
     It raises a ValueError that names the argument, before anything else.
+    Numbers of NumPy, some of which Keras refuses, become those of Python.
 
     Args:
         function: A function with annotations; a class for its `__init__`.
@@ -129,6 +130,8 @@ def checked(function: _F) -> _F:
     @functools.wraps(function)
     def check_and_call(*args, **kwargs):
         kinds, is_closed = _kinds(function)
+        args = tuple(map(_plain, args))
+        kwargs = {name: _plain(value) for name, value in kwargs.items()}
         for name, value in [*zip(kinds, args, strict=False), *kwargs.items()]:
             if is_closed and name not in kinds:
                 near = difflib.get_close_matches(name, kinds, n=3)
@@ -142,6 +145,13 @@ def checked(function: _F) -> _F:
     # Where Keras looks for the arguments of a layer.
     check_and_call.__signature__ = inspect.signature(function)  # type: ignore
     return check_and_call  # type: ignore[return-value]
+
+
+def _plain(value):
+    """Return a number of NumPy, or those of a tuple, as Python's."""
+    if isinstance(value, np.generic) and value.dtype.kind in "buif":
+        return value.item()
+    return tuple(map(_plain, value)) if type(value) is tuple else value
 
 
 @functools.cache

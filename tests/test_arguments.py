@@ -11,6 +11,7 @@ import types
 import typing
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from catalogue import LAYERS, TINY_OF
 
@@ -122,6 +123,19 @@ def test_an_architecture_names_the_argument_that_it_refuses(family):
     family.config(**given)
     for parameter in parameters_of(family.config):
         refuses(family.config, given, *parameter)
+
+
+def test_numbers_of_numpy_are_those_of_python():
+    given = TINY_OF["ViT"]
+    model = keras_vit.ViT(
+        **{
+            name: np.int64(value) if type(value) is int else value
+            for name, value in given.items()
+        }
+    )
+    assert model.count_params() == keras_vit.ViT(**given).count_params()
+    schedule = keras_vit.training.LinearDecay(np.float32(0.5), np.int64(9))
+    assert type(schedule.total_steps) is int
 
 
 def test_a_constructor_names_the_argument_that_it_refuses():

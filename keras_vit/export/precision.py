@@ -10,6 +10,7 @@ import numpy as np
 from keras_vit import layers
 from keras_vit._arguments import Count, checked
 from keras_vit._keras import nested_layers
+from keras_vit.heads.task_model import Task
 
 Precision = Literal["float32", "bfloat16", "float16", "int8"]
 PRECISIONS = typing.get_args(Precision)
@@ -21,6 +22,7 @@ _ALWAYS_FLOAT32 = (
     keras.layers.Rescaling,
     layers.ClassificationHead,
     layers.DistilledHead,
+    Task,
 )
 
 
@@ -94,9 +96,18 @@ def compare(
         float16.
 
     Raises:
-        ValueError: If there are no images or they do not fit a model.
+        ValueError: If there are no images, they do not fit a model, or the
+            outputs of the models differ in shape or are several.
     """
     images = np.asarray(images)
+    shapes = [each.output_shape for each in (model, other)]
+    is_one = not isinstance(getattr(model, "output", None), (dict, list))
+    if shapes[0] != shapes[1] or not is_one:
+        raise ValueError(
+            "`model` and `other` must have one output of the same shape, and "
+            "no dictionary of outputs. "
+            f"Received: {shapes[0]} and {shapes[1]}"
+        )
     for argument, each in (("model", model), ("other", other)):
         if images.shape[1:] != each.input_shape[1:]:
             raise ValueError(

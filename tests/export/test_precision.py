@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import realistic
 
+from keras_vit import heads
 from keras_vit.export import precision
 from keras_vit.export.scores import activation_of
 from keras_vit.models.vit import ViT
@@ -259,6 +260,17 @@ def test_images_that_do_not_fit_are_refused():
             precision.compare(model, model, np.zeros(shape))
     with pytest.raises(ValueError, match="one image at least"):
         precision.compare(model, model, np.zeros((0, 16, 16, 3)))
+    other = ViT(**TINY | dict(classes=4))
+    with pytest.raises(ValueError, match=r"one output.* 5\) and .* 4\)"):
+        precision.compare(model, other, np.zeros((1, 16, 16, 3)))
+
+
+def test_what_a_head_gives_stays_float32():
+    model = heads.linear(
+        ViT(**TINY | dict(include_top=False, classes=None)), classes=2
+    )
+    copy = precision.in_precision(model, "bfloat16")
+    assert copy.output["logits"].dtype == "float32"
 
 
 def test_report_is_one_line():

@@ -110,6 +110,9 @@ class TestDecodePredictions:
                 scores, top=2, class_names=names
             )
             assert found == expected
+        levels = np.array([[0, 200, 100]], "uint8")
+        (found,) = keras_vit.decode_predictions(levels, 3, ("a", "b", "c"))
+        assert [name for _, name, _ in found] == ["b", "c", "a"]
 
     @pytest.mark.parametrize(
         ("arguments", "match"),
@@ -117,6 +120,8 @@ class TestDecodePredictions:
             (dict(predictions=np.zeros(1000)), "must be a batch of scores"),
             (dict(predictions=np.zeros((1, 7))), "must be given for 7 classes"),
             (dict(predictions=np.zeros((1, 1000)), top=0), "`top`"),
+            (dict(predictions=[["a", "b"]], class_names=("a", "b")), "batch"),
+            (dict(predictions=np.zeros((1, 2)), class_names="ab"), "in the or"),
             (
                 dict(predictions=np.zeros((1, 3)), class_names=("a", "b")),
                 "each of the 3 classes",

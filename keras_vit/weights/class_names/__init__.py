@@ -11,8 +11,10 @@ import functools
 import gzip
 import importlib.resources
 import typing
+from collections.abc import Sequence
 from typing import Literal
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -61,7 +63,9 @@ def imagenet_synsets(dataset: Dataset = "imagenet2012") -> tuple[str, ...]:
 
 @checked
 def decode_predictions(
-    predictions, top: Count = 5, class_names: tuple[str, ...] | None = None
+    predictions,
+    top: Count = 5,
+    class_names: Sequence[str] | keras.Model | None = None,
 ) -> list[list[tuple[str, str, float]]]:
     """Name the classes of the highest scores, as keras.applications does.
 
@@ -86,11 +90,14 @@ def decode_predictions(
     if ops.is_tensor(predictions):
         predictions = ops.convert_to_numpy(predictions)
     scores = np.asarray(predictions)
-    if scores.ndim != 2:
+    if scores.ndim != 2 or scores.dtype.kind in "OSU":
         raise ValueError(
             "`predictions` of decode_predictions must be a batch of scores, "
-            f"[images, classes]. Received: shape {scores.shape}"
+            f"[images, classes]. Received: shape {scores.shape} of "
+            f"{scores.dtype}"
         )
+    if scores.dtype.kind != "f":  # the negative of unsigned ones is another
+        scores = scores.astype("float64")
     count = scores.shape[1]
     names = _names(class_names, count)
     if len(names) != count:
@@ -144,6 +151,11 @@ def _names(given, count):
                 "them. Received: class_names=None"
             )
         return found[0]
+    if isinstance(given, (str, dict, set, frozenset)):
+        raise ValueError(
+            "`class_names` of decode_predictions must be names in the order of "
+            f"the classes, or a model. Received: {given!r}"
+        )
     if not hasattr(given, "layers"):
         return tuple(map(str, given))
     layers = (getattr(x, "class_names", None) for x in given.layers)
