@@ -2,9 +2,9 @@
 
 An annotation states which values an argument takes: `bool`, `str`, `int` or
 `float` (finite, and never a truth value), `Literal["a", "b"]`, a name below
-such as `Count`, a `dict` or `TypedDict`, and tuples, sequences, collections and
-unions. A list counts as a tuple, since JSON has no other. Values of other types
-are not checked.
+such as `Count`, a `dict` or `TypedDict`, a `Callable`, and tuples, sequences,
+collections and unions. A list counts as a tuple, since JSON has no other.
+Values of other types are not checked.
 """
 
 import difflib
@@ -203,6 +203,8 @@ def _fits(value, kind) -> bool:
         if origin is not tuple or inner[-1] is ...:
             inner = inner[:1] * len(value)
         return len(value) == len(inner) and all(map(_fits, value, inner))
+    if Callable in (kind, origin):
+        return callable(value)
     if origin is dict:
         return isinstance(value, dict) and all(
             all(map(_fits, each, inner)) for each in value.items()
@@ -235,6 +237,8 @@ def _words(kind) -> str:
         return f"a tuple, each value {_words(inner[0])}"
     if origin is tuple:
         return f"a tuple of {len(inner)}, each value {_words(inner[0])}"
+    if Callable in (kind, origin):
+        return "a function"
     if origin is dict:
         return f"a dictionary, from {_words(inner[0])} to {_words(inner[1])}"
     if typing.is_typeddict(kind):

@@ -107,6 +107,10 @@ class ImageIndex:
             )
         queries = _unit(queries)
         count = min(count, len(self.paths))
+        if not len(queries):
+            return np.zeros((0, count), "int64"), np.zeros(
+                (0, count), "float32"
+            )
         try:
             from faiss import IndexFlatIP
         except ImportError:  # a folder may have this name, too
@@ -159,9 +163,14 @@ def index_images(
         allow_none: Whether the index may be empty.
 
     Raises:
-        ValueError: If no file decodes, unless `allow_none`, or `batch_size` is
-            below 1.
+        ValueError: If no file decodes, unless `allow_none`, `batch_size` is
+            below 1, or the model has no tower of images.
     """
+    if not hasattr(model, "image_tower"):
+        raise ValueError(
+            "`model` must be a `keras_vit.text.TwoTowers`. Received: "
+            f"{getattr(model, 'name', model)!r} of {type(model)}"
+        )
     kept: list[str] = []
     embeddings, skipped = [], {}
     for batch in _read(paths, model.image_tower.image_shape, batch_size):

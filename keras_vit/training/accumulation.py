@@ -42,9 +42,9 @@ def accumulate(model: keras.Model, micro_batches: Count) -> keras.Model:
             With 1 the model itself is returned.
 
     Raises:
-        ValueError: If `micro_batches` is not a positive integer, the model
-            computes a loss of its own or, in training, if it does not divide
-            the batch of a replica.
+        ValueError: If `micro_batches` is not a positive integer, the model is
+            not functional or computes a loss of its own or, in training, if
+            `micro_batches` does not divide the batch of a replica.
 
     Example:
         trained = keras_vit.training.accumulate(model, micro_batches=8)
@@ -57,6 +57,11 @@ def accumulate(model: keras.Model, micro_batches: Count) -> keras.Model:
     """
     if micro_batches == 1:
         return model
+    if not hasattr(model, "input") or not hasattr(model, "output"):
+        raise ValueError(
+            "`model` must be functional. Received: "
+            f"{model.name!r} of {type(model)}"
+        )
     own = "compute_loss" in vars(model)  # of `set_loss`
     if own or type(model).compute_loss is not keras.Model.compute_loss:
         raise ValueError(

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_vit._arguments import Count, Positive, Rate, checked
 from keras_vit._loss_check import PROBABILITIES, last_layer, output_of
+from keras_vit._paths import require_file
 from keras_vit.data.optional_imports import optional, tensorflow, unconverted
 from keras_vit.layers import DistilledHead
 from keras_vit.models import ImageModel, from_pretrained
@@ -152,6 +153,11 @@ def distilled(
     Reference:
         Touvron et al. 2021, section 4.
     """
+    if not isinstance(teacher, keras.Model | None):
+        raise ValueError(
+            "`teacher` must be a model, as `open_teacher` opens, or None. "
+            f"Received: {teacher!r}"
+        )
     inner = ImageModel.find(model)
     if inner.head is None:
         raise ValueError(
@@ -293,12 +299,13 @@ def open_teacher(path: str | os.PathLike) -> keras.Model | Callable:
         exported, or None.
 
     Raises:
-        ValueError: If the file has not one input and one output.
+        ValueError: If the file is missing, or has not one input and one output.
         ImportError: If onnxruntime is not installed.
     """
     path = os.path.expanduser(os.fspath(path))
     if is_function_of_files(path):
         if path.endswith(".onnx"):
+            require_file(path)
             return _of_onnx(path)
         return _of_saved_model(path)
     if path.endswith(".keras"):

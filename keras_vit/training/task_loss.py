@@ -47,14 +47,20 @@ def set_loss(model: keras.Model, loss: TaskLoss) -> None:
             `ContrastiveLoss`.
 
     Raises:
-        ValueError: If the loss is contrastive, and the model accumulates
-            gradients or has no two towers.
+        ValueError: If the loss is none of these, or it is contrastive, and the
+            model accumulates gradients or has no two towers.
 
     Example:
         keras_vit.training.set_loss(
             model, keras_vit.training.SetDetectionLoss())
         model.compile("adamw")
     """
+    if not isinstance(loss, TaskLoss):
+        raise ValueError(
+            "`loss` must be a loss of several outputs, such as "
+            f"`SetDetectionLoss()`. Received: {loss!r}; `model.compile` takes "
+            "those of Keras"
+        )
     loss.prepare(model)
 
     def compute_loss(

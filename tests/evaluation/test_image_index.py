@@ -48,6 +48,9 @@ def test_images_are_found_by_their_embeddings(tmp_path):
     assert index.search([[1, 0, 0]], 99)[0].shape == (1, 5)
     with pytest.raises(ValueError, match=r"must be \[Q, 3\].*'means'"):
         index.search([[1, 0]])
+    assert index.search(np.zeros((0, 3)), 2)[1].shape == (0, 2)
+    with pytest.raises(ValueError, match="`model` must be a `keras_vit.text"):
+        index_images(None, paths)
     with pytest.raises(ValueError, match="`count` must be an integer, at lea"):
         index.search([[1, 0, 0]], 0)
     with pytest.raises(ValueError, match="`batch_size` must be an integer, a"):

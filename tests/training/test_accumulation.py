@@ -170,6 +170,11 @@ def test_a_model_with_its_own_loss_is_refused():
     model = make_model()
     with pytest.raises(ValueError, match="an integer, at least 1.*=0"):
         training.accumulate(model, 0)
+    with pytest.raises(ValueError, match="must be functional.*'plain'"):
+        training.accumulate(keras.Sequential([model], name="plain"), 2)
+    for loss in (keras.losses.MeanSquaredError(), None):
+        with pytest.raises(ValueError, match="`loss` must be a loss of sev"):
+            training.set_loss(model, loss)
     training.set_loss(model, training.PixelCrossentropy())
     with pytest.raises(ValueError, match="own `compute_loss`. Call `set_loss`"):
         training.accumulate(model, 2)

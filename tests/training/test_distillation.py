@@ -249,6 +249,10 @@ def test_other_classes_are_refused(teacher):
     student = keras_vit.DeiT(**TINY | dict(classes=3))
     with pytest.raises(ValueError, match="must have the classes of the stu"):
         training.distilled(student, teacher)
+    with pytest.raises(ValueError, match="`teacher` must be a model"):
+        training.distilled(student, "teacher.keras")
+    with pytest.raises(ValueError, match="teacher.onnx' must be a file"):
+        training.open_teacher("teacher.onnx")
     names = dict(classes=None, class_names=("a", "b", "c", "d"))
     named = keras_vit.ViT(**TINY | names)
     names["class_names"] = ("b", "a", "c", "d")

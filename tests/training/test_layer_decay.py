@@ -209,3 +209,9 @@ def test_other_decays_are_refused(decay):
 def test_an_optimizer_in_place_of_its_class_is_refused(derive, more):
     with pytest.raises(ValueError, match="`optimizer_class` must be a class"):
         derive(keras.optimizers.SGD(0.1), *more)
+
+
+@pytest.mark.parametrize("name", ["scale_rates", "schedule_decay"])
+def test_a_number_is_no_function(name):
+    with pytest.raises(ValueError, match="must be a function. .*=0.5"):
+        getattr(training, name)(keras.optimizers.AdamW, 0.5)
