@@ -147,6 +147,9 @@ def _measurements(config, images, model):
         return ()
     part = fewshot.at_most(images.evaluation, NUM_MEASURED)
     _, batches = inputs.pipelines(config, images.info, images.train, part)
+    frames = images.info.num_frames
+    if frames and len(model.input_shape) == 4:
+        model = evaluation.average_scores(model, frames)
     return (evaluation.MeanAveragePrecision(batches(), model),)
 
 
@@ -220,7 +223,8 @@ def _report(workdir, results, num_images, examples, with_rollout):
         ("checkpoints", "the last states, from which a run resumes"),
         ("tensorboard", f"tensorboard --logdir {workdir / 'tensorboard'}"),
     ):
-        print(f"  {str(workdir / name):{width}}  {description}")
+        if (workdir / name).exists():  # one may have been removed since
+            print(f"  {str(workdir / name):{width}}  {description}")
     command = ["keras-vit", "predict", str(workdir / "last.keras")]
     command += examples[:3] or ["image.jpg"]
     if with_rollout:

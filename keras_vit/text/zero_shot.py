@@ -99,7 +99,8 @@ def zero_shot(
 
     Raises:
         ValueError: If there are no such templates, or one has no place for a
-            name, if names repeat, or if the model has no tokenizer.
+            name, if names repeat, or are one alone of a model without a bias,
+            or if the model has no tokenizer.
 
     Example:
         text = keras_vit.text.text_tower(
@@ -135,6 +136,12 @@ def zero_shot(
         )
     embeddings = class_embeddings(model, class_names, templates)  # [K, E]
     tower, similarity = model.image_tower, model.similarity
+    if len(class_names) < 2 and similarity.logit_bias is None:
+        raise ValueError(
+            "`class_names` must have at least two of a model without a bias, "
+            "such as CLIP, whose scores are relative: that of one class alone "
+            f"says nothing. Received: class_names={class_names}"
+        )
     scale, bias = (
         0.0 if x is None else keras.ops.convert_to_numpy(x)
         for x in (similarity.scale(), similarity.logit_bias)

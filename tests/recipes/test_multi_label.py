@@ -78,6 +78,34 @@ def test_a_run_learns_several_labels(
 
 
 @pytest.mark.backend("torch")
+@pytest.mark.usefixtures("no_pictures")
+def test_videos_of_several_labels_train_a_model_of_images(
+    tmp_path, make_config
+):
+    rng = np.random.default_rng(0)
+    labels = np.eye(2, dtype="uint8")[[0, 1] * 4]
+    path = tmp_path / "clips.npz"
+    np.savez(
+        path,
+        x_train=rng.integers(0, 255, (8, 2, 8, 8, 3), "uint8"),
+        y_train=labels,
+        x_test=rng.integers(0, 255, (8, 2, 8, 8, 3), "uint8"),
+        y_test=labels,
+    )
+    config = make_config(
+        dataset=str(path),
+        image_size=(8,),
+        num_frames=2,
+        loss="sigmoid",
+        crop="none",
+        flip=False,
+        total_steps=1,
+    )
+    results = finetune.run(config, str(tmp_path / "run"))
+    assert 0 < results["mean_average_precision"] <= 1
+
+
+@pytest.mark.backend("torch")
 def test_softmax_is_refused(folder, tmp_path, make_config):
     config = make_config(dataset=folder, image_size=(8,))
     with pytest.raises(ValueError, match="`optim.loss` must be 'sigmoid'"):

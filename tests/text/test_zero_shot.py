@@ -159,6 +159,7 @@ def test_wrong_words_are_refused():
         (("a", "a"), "name", "differ from one another"),
         (("a",), "banana", "`templates` must be one of"),
         (("a",), ("a photo",), "must have {} in each"),
+        (("car",), "name", "at least two"),
     ):
         with pytest.raises(ValueError, match=message):
             keras_vit.zero_shot(model, names, templates)
