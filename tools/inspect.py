@@ -8,9 +8,9 @@ IMAGE a file, a folder or a pattern. The folder --out receives the filters'
 principal components and the similarity of positions (Figure 7), the attended
 distance by layer and head (Figures 7 and 11; 10 of the first edition), the
 attention rollout by layer (Figures 6 and 14; 13), the attention of each head
-for each of the first images, for MLP-Mixer and RaftMLP the weights of the units
-over tokens, and all numbers in arrays.npz. Figures that do not apply to the
-model are named.
+for each of the first images, for MLP-Mixer and its relatives the weights of
+the units over tokens, and all numbers in arrays.npz. Figures that do not apply
+to the model are named.
 """
 
 import pathlib
