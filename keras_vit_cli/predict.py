@@ -196,8 +196,8 @@ def check_classifier(name: str, model: keras.Model) -> None:
     has_head &= getattr(last, "name", "") == "head" or not hasattr(
         last, "units"
     )
-    # Of boxes and so on a dictionary.
-    is_tensor = not isinstance(model.output_shape, dict)
+    # Of boxes and so on a dictionary, or a list of shapes.
+    is_tensor = isinstance(model.output_shape, tuple)
     if not (has_head and is_tensor and len(model.output_shape) == 2):
         raise ValueError(
             "MODEL must be a classifier of keras_vit, with a layer `head`. "
@@ -223,8 +223,14 @@ def load(name: str) -> keras.Model:
     """Load a model by what the command line calls it.
 
     Raises:
-        ValueError: If it is none of these.
+        ValueError: If it is none of these, or a SavedModel (see `asked`).
     """
+    if is_savedmodel(name):
+        raise ValueError(
+            "MODEL must be a .keras file, CONSTRUCTOR:WEIGHTS or a checkpoint "
+            f"here. Received: {name!r}, a SavedModel. Give the model that it "
+            "was exported from."
+        )
     with _naming_model(name):
         if name.endswith(".keras") and os.path.isfile(name):
             try:

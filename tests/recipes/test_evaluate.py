@@ -313,8 +313,22 @@ def test_models_and_sets_that_do_not_fit_are_refused(best, capsys, tmp_path):
     model = keras.models.load_model(best)
     tokens = keras.Model(model.input, model.get_layer("encoder_norm").output)
     tokens.save(tmp_path / "tokens.keras")
-    assert "must be a classifier" in refused(
-        capsys, tmp_path / "tokens.keras", "--dataset=digits"
+    backbone = keras.Model(model.input, model.representation)
+    boxes = keras.Model(  # as many outputs as a classifier has axes
+        model.input,
+        {
+            "boxes": backbone(model.input),
+            "logits": keras.layers.Dense(2, name="head")(backbone.output),
+        },
+    )
+    boxes.save(tmp_path / "boxes.keras")
+    for name in ("tokens.keras", "boxes.keras"):
+        assert "must be a classifier" in refused(
+            capsys, tmp_path / name, "--dataset=digits"
+        )
+    (tmp_path / "saved_model.pb").touch()
+    assert "a SavedModel. Give" in refused(
+        capsys, tmp_path, "--dataset=digits"
     )
 
 
