@@ -122,8 +122,8 @@ def convert(
             if not valid:
                 if broken == "error":
                     raise ValueError(
-                        f"{name!r} does not decode as JPEG, PNG, GIF or BMP. "
-                        "Leave such images out with --broken=skip."
+                        f"{name!r} does not decode as JPEG, PNG, GIF, BMP or "
+                        "WebP. Leave such images out with --broken=skip."
                     )
                 about["broken"].append(name)
                 continue
@@ -195,6 +195,12 @@ def _check_end(about, counts, md5, eval_fraction):
         raise ValueError(
             f"`md5` must be that of the archive. Received: {md5!r}, but it is "
             f"{about.get('md5', 'unknown of a folder')!r}"
+        )
+    if not about["synsets"]:
+        raise ValueError(
+            "`archive` must hold a tar of images for each synset, such as "
+            f"n01440764.tar. Received: {about['archive']!r}, with none, and "
+            f"with {about['other_members'][:3]}"
         )
     if not counts["train"] or not counts["validation"]:
         raise ValueError(

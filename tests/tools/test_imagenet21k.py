@@ -208,6 +208,14 @@ def test_what_is_no_synset_is_told(tmp_path):
         convert(path, tmp_path / "other")
 
 
+def test_an_archive_of_images_without_tars_is_refused(tmp_path):
+    flat = tar_of({"train/n02084071/n02084071_0.JPEG": jpeg(0)})
+    archive = write_archive(tmp_path / "flat.tar", flat)
+    with pytest.raises(ValueError, match="a tar of images for each synset"):
+        convert(archive, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["flat.tar"]
+
+
 def test_what_cannot_be_converted_is_refused(archive, tmp_path, monkeypatch):
     with monkeypatch.context() as full:
         usage = types.SimpleNamespace(free=1)
