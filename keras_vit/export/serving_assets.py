@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -218,7 +219,8 @@ def write_serving_configs(
     `models.config` (a ModelServerConfig) contains the model's name and the path
     at which docker mounts it, `/models/NAME`. `batching.config`
     (BatchingParameters) lets TF Serving merge requests. Existing files are not
-    changed, as they may be edited by hand.
+    changed, as they may be edited by hand. One that merges more images than
+    `max_images` is a warning: the model refuses each such batch.
     """
     check_model_name(model_name)
     sizes = _batch_sizes(max_images)
@@ -231,6 +233,23 @@ def write_serving_configs(
         path = os.path.join(base_directory, name)
         if not os.path.exists(path):
             _write(path, text)
+        elif name == "batching.config":
+            _compare_largest_batch(path, max_images)
+
+
+def _compare_largest_batch(path, max_images):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        found = re.search(
+            r"^\s*max_batch_size\s*{\s*value:\s*(\d+)", file.read(), re.MULTILINE
+        )
+    if found and int(found[1]) > max_images:
+        warnings.warn(
+            f"{path!r} lets the server merge requests into batches of up to "
+            f"{found[1]} images, which this version refuses: it takes at most "
+            f"max_images={max_images}. Lower `max_batch_size` and "
+            "`allowed_batch_sizes` there.",
+            stacklevel=4,
+        )
 
 
 def _batch_sizes(max_images):

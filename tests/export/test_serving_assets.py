@@ -192,6 +192,16 @@ def test_configs_that_somebody_edited_stay(tmp_path):
     assert "max_batch_size" in (tmp_path / "batching.config").read_text()
 
 
+def test_a_config_of_larger_batches_than_a_version_takes_is_told(tmp_path):
+    serving_assets.write_serving_configs(tmp_path, "vit", 8)
+    before = (tmp_path / "batching.config").read_text()
+    for most in (8, 64):
+        serving_assets.write_serving_configs(tmp_path, "vit", most)
+    with pytest.warns(UserWarning, match="up to 8 images.*max_images=4"):
+        serving_assets.write_serving_configs(tmp_path, "vit", 4)
+    assert (tmp_path / "batching.config").read_text() == before
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a/b", 'a"', ".", "a:b", "-a"])
 def test_a_name_that_no_url_has_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match="`model_name` must be letters"):
