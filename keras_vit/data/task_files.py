@@ -19,6 +19,7 @@ is not applied: targets are those of the stored pixels.
 
 import hashlib
 import io
+import math
 import pathlib
 import warnings
 import zipfile
@@ -38,6 +39,7 @@ _TRAIN, _EVAL = ("train", "training"), ("val", "valid", "validation", "test")
 _SAME = (_TRAIN, _EVAL[:-1], _EVAL[-1:])
 _IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
 IGNORED = 255
+MASKS_LOOKED_AT = 16
 
 
 def find(
@@ -86,6 +88,8 @@ def find(
         def read(file):
             classes = read_classes(file, len(names), zero_is_ignored)
             return {"classes": classes}
+
+        _warn_of_two_values(pairs[0], read)
 
     train, evaluation = (_of_pairs(p, read, names) for p in pairs)
     return train, evaluation
@@ -232,6 +236,24 @@ def _matched(images, folder):
             stacklevel=2,
         )
     return [(file, targets[file.stem]) for file in files]
+
+
+def _warn_of_two_values(pairs, read):
+    """Warn of masks of 0 and 255, where 255 is probably meant as a class."""
+    chosen = pairs[:: math.ceil(len(pairs) / MASKS_LOOKED_AT)]
+    values: set[int] = set()
+    for _, target in chosen:
+        try:
+            values |= set(np.unique(read(target)["classes"]).tolist())
+        except (ValueError, OSError):
+            return  # what reads all of them names it
+    if IGNORED in values and values <= {0, IGNORED}:
+        warnings.warn(
+            f"{len(chosen)} masks of {str(chosen[0][1].parent)!r} have no class "
+            f"but the first beside {IGNORED}, which is where a pixel does not "
+            "count. The values of classes are 0, 1, 2 and so on.",
+            stacklevel=3,
+        )
 
 
 def _by_stem(folder, suffixes):

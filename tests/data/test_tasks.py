@@ -177,6 +177,18 @@ def test_a_folder_of_coco(tmp_path):
     np.testing.assert_array_equal(batch["images"][0, 0, 0], [200, 0, 0])
 
 
+def test_masks_of_0_and_255_are_told(tmp_path):
+    for part in ("train", "val"):
+        for kind in ("images", "masks"):
+            (tmp_path / part / kind).mkdir(parents=True)
+        Image.new("RGB", (2, 1)).save(tmp_path / part / "images/a.png")
+        mask = np.array([[0, 255]], "uint8")
+        Image.fromarray(mask).save(tmp_path / part / "masks/a.png")
+    (tmp_path / "classes.txt").write_text("background\nobject\n")
+    with pytest.warns(UserWarning, match="no class but the first beside 255"):
+        data.load_task(str(tmp_path), "segmentation")
+
+
 def test_folders_of_masks_and_depth(tmp_path):
     for part in ("train", "val"):
         for kind in ("images", "masks", "depth"):
