@@ -51,7 +51,8 @@ def thumbnail(image) -> np.ndarray | None:
                 small = _from_pixels()(np.asarray(image, "float32"))
     except tf.errors.OpError as error:
         raise ValueError(
-            f"`image` must decode as JPEG, PNG, GIF, BMP or WebP: {error.message}"
+            "`image` must decode as JPEG, PNG, GIF, BMP or WebP: "
+            f"{error.message}"
         ) from None
     small = small.numpy()
     return None if small.std() < FLAT else small

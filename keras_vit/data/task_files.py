@@ -249,9 +249,9 @@ def _warn_of_two_values(pairs, read):
             return  # what reads all of them names it
     if IGNORED in values and values <= {0, IGNORED}:
         warnings.warn(
-            f"{len(chosen)} masks of {str(chosen[0][1].parent)!r} have no class "
-            f"but the first beside {IGNORED}, which is where a pixel does not "
-            "count. The values of classes are 0, 1, 2 and so on.",
+            f"{len(chosen)} masks of {str(chosen[0][1].parent)!r} have no "
+            f"class but the first beside {IGNORED}, which is where a pixel "
+            "does not count. The values of classes are 0, 1, 2 and so on.",
             stacklevel=3,
         )
 

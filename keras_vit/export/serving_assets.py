@@ -240,7 +240,9 @@ def write_serving_configs(
 def _compare_largest_batch(path, max_images):
     with open(path, encoding="utf-8", errors="replace") as file:
         found = re.search(
-            r"^\s*max_batch_size\s*{\s*value:\s*(\d+)", file.read(), re.MULTILINE
+            r"^\s*max_batch_size\s*{\s*value:\s*(\d+)",
+            file.read(),
+            re.MULTILINE,
         )
     if found and int(found[1]) > max_images:
         warnings.warn(

@@ -54,8 +54,8 @@ class ModelArguments(TypedDict, total=False):
             head; none.
         remat: Whether blocks recompute their activations in the backward
             pass: less memory, a third more work.
-        pixel_mean, pixel_std: Mean and divisor of pixels in [0, 255], one number
-            or one for each channel; 127.5, which scales them to [-1, 1].
+        pixel_mean, pixel_std: Mean and divisor of pixels in [0, 255], one
+            number or one for each channel; 127.5, which scales them to [-1, 1].
         head_bias_init: The head's first bias, such as -10 for a sigmoid loss
             over many classes; 0.
         class_names: Class names, `model.class_names`; none. A head of weights

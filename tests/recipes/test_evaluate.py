@@ -327,9 +327,7 @@ def test_models_and_sets_that_do_not_fit_are_refused(best, capsys, tmp_path):
             capsys, tmp_path / name, "--dataset=digits"
         )
     (tmp_path / "saved_model.pb").touch()
-    assert "a SavedModel. Give" in refused(
-        capsys, tmp_path, "--dataset=digits"
-    )
+    assert "a SavedModel. Give" in refused(capsys, tmp_path, "--dataset=digits")
 
 
 @pytest.mark.usefixtures("plain_decoding")
