@@ -111,22 +111,7 @@ def zero_shot(
         towers = keras_vit.two_towers(image, text)
         classifier = keras_vit.zero_shot(towers, ["cat", "dog"])
     """
-    if hasattr(getattr(model, "image_tower", None), "task"):
-        raise ValueError(
-            "`model` must compare entire images with texts. Received: a "
-            "detector, whose `for_words` returns one for classes"
-        )
-    if isinstance(model, NaFlexTowers):
-        raise ValueError(
-            "`model` must take images of one shape. Received: one for any "
-            "shape. Open it with keras_vit.from_pretrained(..., input_shape="
-            "(256, 256, 3))"
-        )
-    if not isinstance(model, TwoTowers):
-        raise ValueError(
-            "`model` must have two towers, as keras_vit.from_pretrained gives "
-            f"of CLIP and SigLIP. Received: {type(model).__name__}"
-        )
+    _refuse_others(model)
     class_names = list(class_names)
     check_class_names(class_names, None)
     if len(set(class_names)) < len(class_names):
@@ -168,6 +153,26 @@ def zero_shot(
         loss = keras.losses.BinaryCrossentropy(from_logits=True)
         classifier.compile(loss=loss)  # type: ignore[call-arg]
     return classifier
+
+
+def _refuse_others(model):
+    """Refuse what does not compare images of one shape with texts."""
+    if hasattr(getattr(model, "image_tower", None), "task"):
+        raise ValueError(
+            "`model` must compare entire images with texts. Received: a "
+            "detector, whose `for_words` returns one for classes"
+        )
+    if isinstance(model, NaFlexTowers):
+        raise ValueError(
+            "`model` must take images of one shape. Received: one for any "
+            "shape. Open it with keras_vit.from_pretrained(..., input_shape="
+            "(256, 256, 3))"
+        )
+    if not isinstance(model, TwoTowers):
+        raise ValueError(
+            "`model` must have two towers, as keras_vit.from_pretrained gives "
+            f"of CLIP and SigLIP. Received: {type(model).__name__}"
+        )
 
 
 def class_embeddings(
