@@ -153,7 +153,10 @@ def test_a_finished_run_only_draws_its_figures_again(
 
     monkeypatch.setattr(finetune.fitting, "fit", lambda *_, **__: 1 / 0)
     assert finetune.run(make_config(), str(workdir)) == digits_run[2]
-    assert "is finished: nothing is trained" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "is finished: nothing is trained" in printed
+    # What has been removed is not listed.
+    assert "again/best.keras" in printed and "again/check" not in printed
     for name, stat in before.items():
         now = (workdir / name).stat()
         assert (now.st_mtime_ns, now.st_ino) == (stat.st_mtime_ns, stat.st_ino)
