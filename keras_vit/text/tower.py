@@ -5,6 +5,7 @@ against clip, siglip and siglip2 of transformers.
 """
 
 import dataclasses
+import os
 from typing import Any, Literal
 
 import keras
@@ -112,8 +113,10 @@ class TextMetadata(keras.layers.Layer):
             self.tokenizer.save(folder)
 
     def load_assets(self, folder):
-        """Read the tokenizer's files."""
-        self.tokenizer = Tokenizer.load(folder)
+        """Read the tokenizer's files, if the model was saved with some."""
+        # Keras passes None, or an empty folder, for a layer without files.
+        if folder is not None and os.listdir(folder):
+            self.tokenizer = Tokenizer.load(folder)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -158,6 +158,24 @@ def test_a_model_is_saved_with_its_tokenizer(kind, tmp_path):
     assert {"similarity/logit_scale", "similarity/logit_bias"} < set(named)
 
 
+@pytest.mark.backend("torch")
+def test_a_model_without_a_tokenizer_is_saved_beside_one_that_has_one(tmp_path):
+    """Keras gives a layer a folder where any layer of the file has one."""
+    towers = [make().text_tower, make().text_tower]
+    towers[0].tokenizer = None
+    ids = keras.Input((6,), dtype="int32")
+    for i, tower in enumerate(towers):
+        tower.name = f"tower_{i}"
+    model = keras.Model(ids, [tower(ids) for tower in towers])
+    for name, zipped in (("model.keras", True), ("model", False)):
+        path = tmp_path / name
+        keras.saving.save_model(model, path, zipped=zipped)
+        again = keras.models.load_model(path)
+        assert again.get_layer("tower_0").tokenizer is None
+        found = again.get_layer("tower_1").tokenizer(["a red car"])
+        np.testing.assert_array_equal(found, towers[1].tokenizer("a red car"))
+
+
 @pytest.mark.thorough("jax")
 def test_every_weight_learns_on_each_backend():
     model = make("clip", logit_bias=0.0)
