@@ -251,6 +251,8 @@ class TestModels:
     # The graph is the same on all backends; recipes train on the others.
     def test_every_trainable_variable_moves_in_a_training_step(self, case):
         model = keras.models.clone_model(case[1])
+        # Before it computes, as `quantize` requires.
+        assert all(layer.built for layer in model._flatten_layers())
         fill(model.weights)
         before = [w.copy() for w in model.get_weights()]
         x = images_for(model)

@@ -95,14 +95,15 @@ class FrozenWeights(keras.layers.Layer):
         for weight in self._own_weights():
             weight.trainable = False
 
+    def _own_variables(self):
+        """Return the layer's variables without those of its sublayers."""
+        inner = {id(v) for x in nested_layers(self) for v in x.variables}
+        return [v for v in self.variables if id(v) not in inner]
+
     def _own_weights(self):
         """Return the layer's own weights that were created trainable."""
-        inner = {id(w) for x in nested_layers(self) for w in x.weights}
-        return [
-            weight
-            for weight in self.weights
-            if id(weight) not in inner and self._is_trained.get(weight.name)
-        ]
+        own = self._own_variables()
+        return [weight for weight in own if self._is_trained.get(weight.name)]
 
     def get_config(self):
         frozen = list(self._frozen)

@@ -47,12 +47,12 @@ class Dense(FrozenWeights, keras.layers.Dense):
     def save_own_variables(self, store):
         super().save_own_variables(store)
         if self.built and self.lora_enabled:
-            for variable in self.variables:
+            for variable in self._own_variables():
                 store[variable.name] = variable
 
     def load_own_variables(self, store):
         if self.lora_enabled and "lora_kernel_a" in store.keys():
-            for variable in self.variables:
+            for variable in self._own_variables():
                 variable.assign(store[variable.name])
             return
         a = ops.copy(self.lora_kernel_a) if self.lora_enabled else None

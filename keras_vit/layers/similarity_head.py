@@ -5,12 +5,13 @@ from typing import Any
 import keras
 
 from keras_vit._arguments import Natural, checked
+from keras_vit.layers.base import CompositeLayer
 from keras_vit.layers.keras_layers import ClassificationHead, Dense
 from keras_vit.ops.norm import unit_length
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class SimilarityHead(ClassificationHead):
+class SimilarityHead(CompositeLayer, ClassificationHead):
     """Projects, divides by the length, and compares with each class.
 
         logits = W x / |x| + b,    x = P inputs + p
@@ -32,29 +33,31 @@ class SimilarityHead(ClassificationHead):
 
     @checked
     def __init__(self, units, projection_size: Natural = 0, **kwargs):
-        super().__init__(units, **kwargs)
+        super().__init__(units=units, **kwargs)
         self.projection_size = projection_size
 
     def build(self, input_shape):
         self.projection: Any = None
         if self.projection_size:
-            self.projection = Dense(
+            self.projection = self.make(
+                Dense,
                 self.projection_size,
                 name="projection",
-                dtype=self.dtype_policy,
-                trainable=self.trainable,
+                shape=input_shape,
             )
-            self.projection.build(input_shape)
             input_shape = (*input_shape[:-1], self.projection_size)
         super().build(input_shape)
         # Of what the head reads, not of what its kernel does.
         self.input_spec = None
 
     def call(self, inputs, training=None):
+        return super().call(self._unit(inputs), training=training)
+
+    def quantized_call(self, inputs, training=None):
+        """Compute what `call` computes, in place of it once quantised."""
+        return super().quantized_call(self._unit(inputs), training=training)
+
+    def _unit(self, inputs):
         if self.projection is not None:
             inputs = self.projection(inputs)
-        return super().call(unit_length(inputs), training=training)
-
-    def get_config(self):
-        own = dict(projection_size=self.projection_size)
-        return super().get_config() | own
+        return unit_length(inputs)

@@ -252,8 +252,8 @@ class ImageModel(graph.Model):
         if self.compiled and self.optimizer is None:
             raise ValueError(
                 "`model` must be compiled with an optimizer to be trained. "
-                f"Received: {self.name!r}, whose file has a loss alone, which "
-                "states what its scores are. Call `model.compile` first."
+                f"Received: {self.name!r}, which has a loss alone, to state "
+                "what its scores are. Call `model.compile` first."
             )
         return super().fit(*args, **kwargs)
 

@@ -96,6 +96,8 @@ class MultiscaleBlock(ResidualBlock):
 
     def build(self, input_shape):
         batch_size, _, width = input_shape
+        if self.pool_skip is not None:
+            self.pool_skip.build(input_shape)
         self.norm1 = layer_norm(self, "norm1", input_shape)
         self.attn = self.make(
             PoolingAttention,

@@ -95,7 +95,7 @@ def zero_shot(
         A model that shares the layers of the image tower. With a bias, as of
         SigLIP, it is compiled with `BinaryCrossentropy`, from which what
         predicts and exports knows that each class is right by itself: scores
-        are sigmoids.
+        are sigmoids. It has no optimizer; compile it to train it.
 
     Raises:
         ValueError: If there are no such templates, or one has no place for a
@@ -151,7 +151,7 @@ def zero_shot(
             own.assign(keras.ops.convert_to_numpy(other))
     if similarity.logit_bias is not None:
         loss = keras.losses.BinaryCrossentropy(from_logits=True)
-        classifier.compile(loss=loss)  # type: ignore[call-arg]
+        classifier.compile(optimizer=None, loss=loss)
     return classifier
 
 

@@ -24,19 +24,47 @@ from tests.text.test_two_towers import (
 NAMES = ("red car", "car", "red")
 
 
-@pytest.mark.parametrize("name", ["projected", "siglip"])
-def test_a_classifier_has_the_logits_of_the_towers(name):
+def towers_and_images(name):
     if name == "siglip":
         _, images, _ = golden(name)
         model = keras_vit.from_pretrained(GOLDENS / name)
         model.tokenizer = keras_vit.text.word_tokenizer(["red", "car"], 12)
-    else:
-        model = make("clip")
-        images = np.random.default_rng(0).uniform(0, 255, (3, 16, 16, 3))
+        return model, images
+    return make("clip"), np.random.default_rng(0).uniform(
+        0, 255, (3, 16, 16, 3)
+    )
+
+
+@pytest.mark.parametrize("name", ["projected", "siglip"])
+def test_a_classifier_has_the_logits_of_the_towers(name):
+    model, images = towers_and_images(name)
     classifier = keras_vit.zero_shot(model, NAMES, "name")
     found = classifier.predict(images, verbose=0)
     near(found, model.logits(images, list(NAMES)), 1e-6)
     assert classifier.class_names == NAMES
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("name", ["projected", "siglip"])
+def test_a_head_that_is_quantised_or_low_rank_is_still_that(name, tmp_path):
+    """Keras calls a quantised layer by another method."""
+    model, images = towers_and_images(name)
+    classifier = keras_vit.zero_shot(model, NAMES, "name")
+    expected = numpy(classifier(images))
+    for layer in classifier.head._flatten_layers():
+        layer.enable_lora(2)
+    near(classifier(images), expected, 1e-6)
+    keras.models.clone_model(classifier)
+    for change, tolerance in (
+        (lambda: None, 1e-6),
+        (lambda: classifier.quantize("int8"), 0.05),
+    ):
+        change()
+        classifier.save(tmp_path / "model.keras")
+        again = keras.models.load_model(tmp_path / "model.keras")
+        found = numpy(classifier(images))
+        near(again(images), found, 1e-6)
+        near(found, expected, tolerance)
 
 
 @pytest.mark.backend("torch")
