@@ -271,7 +271,7 @@ def _upscale_block(width, activation, name):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ClassHead(keras.layers.Dense):
+class ClassHead(Dense):
     """The classes of queries, the last of which is "no object".
 
     It holds the weight of each class in the loss, `class_weights`, as released
@@ -282,7 +282,7 @@ class ClassHead(keras.layers.Dense):
     """
 
     def build(self, input_shape):
-        super().build(input_shape)
+        # Keras takes no more variables once it has quantised the layer.
         self.class_weights = self.add_weight(
             name="class_weights",
             shape=(self.units,),
@@ -290,13 +290,20 @@ class ClassHead(keras.layers.Dense):
             trainable=False,
         )
         self.class_weights.assign([1.0] * (self.units - 1) + [0.1])
+        super().build(input_shape)
 
-    # Keras writes and reads only the kernel and the bias of a dense layer.
+    # Keras numbers the variables that it knows of a dense layer; this follows.
     def save_own_variables(self, store):
-        keras.layers.Layer.save_own_variables(self, store)
+        super().save_own_variables(store)
+        store[str(_count_numbers(store))] = self.class_weights
 
     def load_own_variables(self, store):
-        keras.layers.Layer.load_own_variables(self, store)
+        super().load_own_variables(store)
+        self.class_weights.assign(store[str(_count_numbers(store) - 1)])
+
+
+def _count_numbers(store):
+    return sum(key.isdigit() for key in store.keys())
 
 
 for _name in ("eomt", "eomt_dinov3"):  # the names of their files

@@ -3,6 +3,7 @@
 import importlib
 import json
 import shutil
+import warnings
 
 import catalogue
 import keras
@@ -77,6 +78,27 @@ def test_masks_are_for_training_and_every_weight_learns():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="masked_attention=False"):
         keras_vit.heads.mask_attention(trained)
+
+
+@pytest.mark.parametrize("change", ["none", "low rank", "int8"])
+def test_the_head_of_classes_is_a_dense_layer(change, tmp_path):
+    model = keras_vit.heads.eomt(backbone("DINOv2"), **EOMT)
+    head = model.get_layer("head")
+    head.class_weights.assign([1.0, 2.0, 3.0, 4.0])
+    if change == "low rank":
+        head.enable_lora(2)
+        head.lora_kernel_b.assign(keras.ops.ones((2, 4)))
+    elif change == "int8":
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*quantize")
+            model.quantize("int8")
+    expected = model.predict(IMAGES, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    weights = again.get_layer("head").class_weights
+    np.testing.assert_array_equal(weights.numpy(), [1, 2, 3, 4])
+    for name, found in again.predict(IMAGES, verbose=0).items():
+        np.testing.assert_allclose(found, expected[name], atol=1e-6)
 
 
 @pytest.mark.backend("tensorflow", "jax", "torch")
