@@ -151,7 +151,7 @@ def zero_shot(
             own.assign(keras.ops.convert_to_numpy(other))
     if similarity.logit_bias is not None:
         loss = keras.losses.BinaryCrossentropy(from_logits=True)
-        classifier.compile(optimizer=None, loss=loss)
+        classifier.compile(optimizer=None, loss=loss)  # type: ignore[call-arg]
     return classifier
 
 
