@@ -9,8 +9,8 @@ import numpy as np
 
 from keras_vit import layers
 from keras_vit._arguments import Count, checked
-from keras_vit._keras import nested_layers
 from keras_vit.heads.task_model import Task
+from keras_vit.layers.keras_layers import check_float
 
 Precision = Literal["float32", "bfloat16", "float16", "int8"]
 PRECISIONS = typing.get_args(Precision)
@@ -206,11 +206,5 @@ def _functional_config(model):
                 "`model` must be made of layers alone. Received: a model with "
                 f"the model `{layer.name}` inside"
             )
-    quantized = {x.quantization_mode for x in nested_layers(model)} - {None}
-    if quantized:
-        raise ValueError(
-            "`model` must be in a float precision. Received: a model that is "
-            f"quantised already, to {', '.join(sorted(quantized))}. Start from "
-            "the model it was made of."
-        )
+    check_float(model, "model")
     return config

@@ -14,11 +14,12 @@ from keras import ops
 
 from keras_vit import layers
 from keras_vit._arguments import Count, Natural, Rate, checked
+from keras_vit._keras import nested_layers
 from keras_vit.heads import patch_errors, task_model, tokens
 from keras_vit.heads.masked_patches import Mask, MaskTokens, TakePatches
 from keras_vit.heads.patch_errors import PatchErrors, Target
 from keras_vit.heads.task_model import PIXELS, TaskModel
-from keras_vit.layers.keras_layers import Dense, LayerNorm
+from keras_vit.layers.keras_layers import Dense, LayerNorm, check_float
 from keras_vit.layers.sine import FixedPositionEmbs, SequencePositions, sines_2d
 from keras_vit.models.build import build
 from keras_vit.models.families import FAMILIES
@@ -47,8 +48,12 @@ class MaskedInput(TaskModel):
 
         Returns:
             A model of all patches. A norm that only a classifier has begins
-            anew.
+            anew. Updates of low rank are part of its kernels.
+
+        Raises:
+            ValueError: If the model is quantised.
         """
+        check_float(self, "model")
         own = dict(
             input_shape=self._pixels.shape[1:],
             include_preprocessing=self.includes_preprocessing,
@@ -59,11 +64,14 @@ class MaskedInput(TaskModel):
             own["include_top"] = False
         fields = self._metadata.architecture
         model = build(FAMILIES[self.family], {**fields, **own, **changes})
-        values = {weight.path: weight for weight in self.weights}
+        values = {weight.path: weight.value for weight in self.weights}
+        for layer in nested_layers(self):
+            if getattr(layer, "lora_enabled", False):
+                values[f"{layer.path}/kernel"] = layer.kernel
         for weight in model.weights:
             if weight.path in values:
                 # Of its own: JAX' `predict` gives up the arrays that it reads.
-                weight.assign(ops.copy(values[weight.path].value))
+                weight.assign(ops.copy(values[weight.path]))
         return model
 
 

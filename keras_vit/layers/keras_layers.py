@@ -17,6 +17,7 @@ from keras_vit._arguments import (
     checked,
 )
 from keras_vit._earlier_names import rename
+from keras_vit._keras import nested_layers
 from keras_vit._loss_check import check_training
 from keras_vit.layers.base import FrozenWeights, check_shape
 from keras_vit.ops.convolution import depthwise_conv, expand, max_pool
@@ -77,6 +78,26 @@ def quantizable(layer: keras.layers.Layer) -> bool:
         model.quantize("int8", filters=keras_vit.layers.quantizable)
     """
     return type(layer).quantize is not keras.layers.Layer.quantize
+
+
+def check_float(layer: keras.layers.Layer, argument: str) -> None:
+    """Check that neither a layer nor a layer in it is quantised.
+
+    Args:
+        layer: The layer, or a model.
+        argument: Name of the argument in the error.
+
+    Raises:
+        ValueError: If one is.
+    """
+    found = [layer, *nested_layers(layer)]
+    modes = {x.quantization_mode for x in found} - {None}
+    if modes:
+        raise ValueError(
+            f"`{argument}` must be in a float precision. Received: a model "
+            f"that is quantised already, to {', '.join(sorted(modes))}. Start "
+            "from the model it was made of."
+        )
 
 
 def uniform(fan_in: int) -> keras.initializers.Initializer:

@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_vit import layers
 from keras_vit._arguments import check_class_names, checked
+from keras_vit.layers.keras_layers import check_float
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.dtypes import wide_dtype
 from keras_vit.text.two_towers import NaFlexTowers, TwoTowers
@@ -100,7 +101,8 @@ def zero_shot(
     Raises:
         ValueError: If there are no such templates, or one has no place for a
             name, if names repeat, or are one alone of a model without a bias,
-            or if the model has no tokenizer.
+            if the model has no tokenizer, or if its projection is quantised:
+            quantise the classifier.
 
     Example:
         text = keras_vit.text.text_tower(
@@ -119,7 +121,6 @@ def zero_shot(
             "`class_names` must differ from one another. Received: "
             f"class_names={class_names}"
         )
-    embeddings = class_embeddings(model, class_names, templates)  # [K, E]
     tower, similarity = model.image_tower, model.similarity
     if len(class_names) < 2 and similarity.logit_bias is None:
         raise ValueError(
@@ -127,6 +128,9 @@ def zero_shot(
             "such as CLIP, whose scores are relative: that of one class alone "
             f"says nothing. Received: class_names={class_names}"
         )
+    if tower.head:  # whose kernel is copied
+        check_float(tower.head, "model")
+    embeddings = class_embeddings(model, class_names, templates)  # [K, E]
     scale, bias = (
         0.0 if x is None else keras.ops.convert_to_numpy(x)
         for x in (similarity.scale(), similarity.logit_bias)

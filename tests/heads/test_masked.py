@@ -454,6 +454,23 @@ def test_every_weight_learns_but_the_fixed_positions(tmp_path):
 
 
 @torch_only
+def test_an_encoder_has_updates_of_low_rank_and_is_not_quantised():
+    vit = realistic.fill(backbone("ViT"))
+    model = mae(vit, **OURS, fixed_positions=False)
+    before = vit.predict(PIXELS, verbose=0)
+    layer = model.blocks[0].mlp.dense_0
+    layer.enable_lora(2)
+    layer.lora_kernel_b.assign(ops.ones(layer.lora_kernel_b.shape))
+    expected = vit.predict(PIXELS, verbose=0)
+    assert not np.allclose(expected, before, rtol=0.1)
+    found = model.encoder().predict(PIXELS, verbose=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    layer.quantize("int8")
+    with pytest.raises(ValueError, match="quantised already, to int8"):
+        model.encoder()
+
+
+@torch_only
 @pytest.mark.parametrize("name", ["ViT", "DINOv2"])
 def test_the_encoder_becomes_a_model_of_its_own(name, transformers, tmp_path):
     vit = realistic.fill(backbone(name))

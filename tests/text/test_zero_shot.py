@@ -193,3 +193,6 @@ def test_wrong_words_are_refused():
             keras_vit.zero_shot(model, names, templates)
     with pytest.raises(ValueError, match="two towers"):
         keras_vit.zero_shot(model.image_tower, ("a",))
+    model.image_tower.head.quantize("int8")
+    with pytest.raises(ValueError, match="quantised already, to int8"):
+        keras_vit.zero_shot(model, ("a",), "name")
