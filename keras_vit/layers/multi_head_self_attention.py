@@ -14,6 +14,7 @@ from keras_vit.ops.attention import (
     by_head,
     fused_attention,
     is_fused,
+    num_tokens,
     scores,
     softmax,
     weighted_sum,
@@ -196,7 +197,7 @@ class MultiHeadSelfAttention(CompositeLayer):
                 x = weighted_sum(logits, value)
             x = ops.transpose(x, (0, 2, 1, 3))  # [B, T, A, E]
         width = self.num_heads * self.head_size
-        return ops.reshape(x, (-1, x.shape[1], width))
+        return ops.reshape(x, (-1, num_tokens(x), width))
 
     def attention_weights(self, inputs):
         """Return softmax(q k^T / sqrt(E)) of `inputs`, `[B, A, T, T]`."""

@@ -91,8 +91,8 @@ def is_fused(inputs, num_heads: int) -> bool:
     if not size:
         return size is not None
     batch_size, tokens, _ = inputs.shape
-    if not isinstance(batch_size, int):  # a symbol of an export
-        return False
+    if not (isinstance(batch_size, int) and isinstance(tokens, int)):
+        return False  # a symbol of an export
     return 4 * batch_size * num_heads * tokens**2 >= size * 2**20
 
 
@@ -119,11 +119,16 @@ def by_head(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
             xla.by_queries(ops.transpose(x, (0, 2, 1, 3)))
             for x in by_token(dense, inputs, num_heads)
         ]
-    shape = (-1, inputs.shape[1], *_columns(dense, num_heads))
+    shape = (-1, num_tokens(inputs), *_columns(dense, num_heads))
     qkv = ops.reshape(dense(inputs), shape)  # [B, T, A, 3, E]
     qkv = ops.transpose(qkv, (3, 0, 2, 1, 4))  # [3, B, A, T, E]
     # The gradient of each slice would be an array as large as all three.
     return ops.unstack(qkv, axis=0)
+
+
+def num_tokens(x):
+    """Return the number of tokens of `[B, T, ...]`, also if it is a symbol."""
+    return ops.shape(x)[1] if x.shape[1] is None else x.shape[1]
 
 
 def by_token(dense: keras.layers.Dense, inputs, num_heads: int) -> list:

@@ -453,6 +453,18 @@ def test_every_weight_learns_but_the_fixed_positions(tmp_path):
         keras_vit.save_checkpoint(model, tmp_path, format="huggingface")
 
 
+@pytest.mark.backend("tensorflow")
+def test_any_number_of_patches_may_be_visible():
+    """From the second on, Keras traces a program that knows no number."""
+    model = realistic.fill(mae(backbone("ViT"), **OURS))
+    for number in (1, 2, 3):
+        mask = np.arange(model.num_patches)[None] >= number
+        inputs = model.inputs_of(PIXELS[:1], mask=mask)
+        found = model.predict(inputs, verbose=0)
+        expected = model(inputs)["logits"]
+        np.testing.assert_allclose(found["logits"], expected, atol=1e-4)
+
+
 @torch_only
 def test_an_encoder_has_updates_of_low_rank_and_is_not_quantised():
     vit = realistic.fill(backbone("ViT"))
