@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, checked
+from keras_vit.ops.attention import num_tokens
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -126,7 +127,7 @@ def masked_patches(visible, num_patches: int):
     keys = ops.arange(num_patches) + num_patches * (
         1 - _mask(visible, num_patches)
     )
-    return ops.argsort(keys, axis=1)[:, : num_patches - visible.shape[1]]
+    return ops.argsort(keys, axis=1)[:, : num_patches - num_tokens(visible)]
 
 
 def _after(first, patches):

@@ -454,12 +454,17 @@ def test_every_weight_learns_but_the_fixed_positions(tmp_path):
 
 
 @pytest.mark.backend("tensorflow")
-def test_any_number_of_patches_may_be_visible():
+@pytest.mark.parametrize("name", ["ViT", "VideoMAE"])
+def test_any_number_of_patches_may_be_visible(name):
     """From the second on, Keras traces a program that knows no number."""
-    model = realistic.fill(mae(backbone("ViT"), **OURS))
+    vit = keras_vit.VideoMAE(**catalogue.TINY_OF["VideoMAE"])
+    model = realistic.fill(
+        mae(backbone("ViT") if name == "ViT" else vit, **OURS)
+    )
+    pixels = PIXELS if name == "ViT" else np.ones((1, *vit.input_shape[1:]))
     for number in (1, 2, 3):
         mask = np.arange(model.num_patches)[None] >= number
-        inputs = model.inputs_of(PIXELS[:1], mask=mask)
+        inputs = model.inputs_of(pixels[:1].astype("float32"), mask=mask)
         found = model.predict(inputs, verbose=0)
         expected = model(inputs)["logits"]
         np.testing.assert_allclose(found["logits"], expected, atol=1e-4)
