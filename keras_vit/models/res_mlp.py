@@ -109,9 +109,11 @@ class ResMLPBlock(ResidualBlock):
     def _forward(self, inputs, training):
         inputs = check_shape(self, inputs, self._token_shape)
         x = ops.swapaxes(self.norm1(inputs), 1, 2)  # [B, D, N]
-        x = self.gamma_1 * ops.swapaxes(self.attn(x), 1, 2)  # [B, N, D]
+        x = ops.swapaxes(self.attn(x), 1, 2)  # [B, N, D]
+        x = ops.cast(self.gamma_1, x.dtype) * x
         u = inputs + self.drop_path(x, training=training)
-        x = self.gamma_2 * self.mlp(self.norm2(u))
+        x = self.mlp(self.norm2(u))
+        x = ops.cast(self.gamma_2, x.dtype) * x
         return u + self.drop_path(x, training=training)
 
 

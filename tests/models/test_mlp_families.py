@@ -1,5 +1,6 @@
 """Families of MLPs: the authors' numbers, their layers."""
 
+import catalogue
 import numpy as np
 import pytest
 from functional import arrays_of, difference, golden
@@ -168,3 +169,12 @@ def test_a_cycle_mlp_gives_maps_of_images_of_any_size():
     assert [y.shape for y in maps] == [(1, 12, 16, 16), (1, 6, 8, 24)]
     with pytest.raises(ValueError, match="must have MLPs over tokens"):
         inspection.token_mixing(model)
+
+
+@pytest.mark.backend("torch")
+def test_a_resmlp_recomputes_in_mixed_precision():
+    """PyTorch recomputes outside the scope in which Keras casts variables."""
+    model = catalogue.make_model("res_mlp", dtype="mixed_bfloat16")
+    model.compile("sgd", "mse")
+    x = np.ones((2, *model.input_shape[1:]), "float32")
+    assert np.isfinite(model.train_on_batch(x, np.ones((2, 5))))
