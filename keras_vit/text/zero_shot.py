@@ -122,15 +122,15 @@ def zero_shot(
             f"class_names={class_names}"
         )
     tower, similarity = model.image_tower, model.similarity
+    if tower.head:  # whose kernel is copied
+        check_float(tower.head, "model")
+    embeddings = class_embeddings(model, class_names, templates)  # [K, E]
     if len(class_names) < 2 and similarity.logit_bias is None:
         raise ValueError(
             "`class_names` must have at least two of a model without a bias, "
             "such as CLIP, whose scores are relative: that of one class alone "
             f"says nothing. Received: class_names={class_names}"
         )
-    if tower.head:  # whose kernel is copied
-        check_float(tower.head, "model")
-    embeddings = class_embeddings(model, class_names, templates)  # [K, E]
     scale, bias = (
         0.0 if x is None else keras.ops.convert_to_numpy(x)
         for x in (similarity.scale(), similarity.logit_bias)
