@@ -44,11 +44,11 @@ def main(arguments: list[str]) -> int:
     flags.out.mkdir(parents=True, exist_ok=True)
     arrays = {}
     for draw in (filters, positions, mixing):
-        run(draw, arrays, model, flags.out)
+        attempt(draw, arrays, model, flags.out)
     if images is not None:
-        run(distances, arrays, model, images, flags.batch_size, flags.out)
-        run(rollouts, arrays, model, images[:FEW], flags.out)
-        run(heads, arrays, model, images[:FEW], flags.out)
+        attempt(distances, arrays, model, images, flags.batch_size, flags.out)
+        attempt(rollouts, arrays, model, images[:FEW], flags.out)
+        attempt(heads, arrays, model, images[:FEW], flags.out)
     if not arrays:
         raise ValueError("MODEL must have something to show. See above.")
     np.savez(flags.out / "arrays.npz", **arrays)
@@ -68,7 +68,7 @@ def read(name: str, model, paths: list[str]):
     return np.stack([data.read_image(path, size, channels) for path in paths])
 
 
-def run(draw, arrays: dict, *args) -> None:
+def attempt(draw, arrays: dict, *args) -> None:
     """Draw one kind of figure, or print why the model has none.
 
     `draw` returns name -> (array, path of its picture), which `arrays` gets.

@@ -186,7 +186,7 @@ def test_the_mixing_of_tokens_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     for name in ("mixer", "raft"):
         arrays, model = {}, make_model(name)
-        inspect_tool.run(inspect_tool.mixing, arrays, model, tmp_path)
+        inspect_tool.attempt(inspect_tool.mixing, arrays, model, tmp_path)
         assert len(arrays) == len(inspection.token_mixing(model))
         path = tmp_path / "token_mixing.png"
         assert path.read_bytes()[:4] == b"\x89PNG"
