@@ -337,7 +337,7 @@ def _table_of_positions(inner):
     """Return the layer of positions that can be MAE's."""
     names = [layer.name for layer in inner.layers]
     layer = "posembed_input" in names and inner.get_layer("posembed_input")
-    if not layer or layer.kind != "learned_1d":
+    if not layer or layer.kind != "learned_1d" or not layer.weights:
         raise ValueError(
             "`fixed_positions` must be False unless the backbone has a learned "
             "table of positions before its blocks. Received: "

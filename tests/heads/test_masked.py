@@ -570,6 +570,10 @@ def test_other_families_are_refused_by_name(name, reason):
     [
         (dict(patch_size=1, resnet_depths=(1,)), "a ResNet stem"),
         (dict(position_embedding="none"), "`fixed_positions` must be False"),
+        (
+            dict(position_embedding="sincos_2d"),
+            "`fixed_positions` must be False",
+        ),
         (dict(hidden_size=6), "a multiple of 4"),
     ],
 )
