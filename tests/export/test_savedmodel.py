@@ -468,7 +468,8 @@ class TestVersions:
         path = tmp_path / "vit" / "7"
         keras_vit.export_savedmodel(model, path, top_k=2)
         options = dict(top_k=3, max_images=4, decoding_budget=0.5)
-        keras_vit.export_savedmodel(model, path, **options, overwrite=True)
+        with pytest.warns(UserWarning, match="batching.config"):
+            keras_vit.export_savedmodel(model, path, **options, overwrite=True)
         assert (path / "saved_model.pb").read_text() == "3 4 0.5"
         numbers = [p.name for p in (tmp_path / "vit").iterdir() if p.is_dir()]
         assert numbers == ["7"]
