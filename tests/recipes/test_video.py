@@ -275,7 +275,12 @@ def test_frames_of_a_clip_are_the_data_set_s_or_the_model_s_or_as_asked():
     assert frames() == 8
     assert frames(num_frames=5) == 5
     of_files = data.Source(
-        name="files", class_names=("a", "b"), num_examples=4, is_video=True
+        name="files",
+        class_names=("a", "b"),
+        num_examples=4,
+        paths=["a.mp4"] * 4,
+        labels=np.zeros(4, int),
+        is_video=True,
     )
     assert frames(of_files) == 16
     assert frames(of_files, model="MViTB32x3") == 32
