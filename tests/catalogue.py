@@ -32,7 +32,7 @@ from keras_vit.models import (
     res_mlp,
     s2_mlp,
     videomae,
-    vit,
+    vit_positions,
 )
 
 TINY = dict(
@@ -186,7 +186,7 @@ LAYERS = {
         (7, 6),
     ),
     "SincosPositionEmbs": (
-        vit.SincosPositionEmbs,
+        vit_positions.SincosPositionEmbs,
         dict(grid_size=(2, 3), class_token=False),
         (6, 8),
     ),
@@ -201,7 +201,7 @@ LAYERS = {
         (5, 6),
     ),
     "RelativeAttention": (
-        vit.RelativeAttention,
+        vit_positions.RelativeAttention,
         dict(num_heads=2, dropout_rate=0.1),
         (5, 6),
     ),

@@ -14,7 +14,7 @@ from small_runs import small_vit
 
 import keras_vit
 from keras_vit.inspection import costs
-from keras_vit.models import vit
+from keras_vit.models import vit_positions
 
 pytestmark = pytest.mark.optimized
 
@@ -159,7 +159,7 @@ def test_learned_2d_positions_are_rows_beside_columns():
 # On JAX it would be a program for each of its operations.
 @pytest.mark.backend("tensorflow", "torch")
 def test_relative_bias_is_the_query_times_the_distance_embedding():
-    layer = vit.RelativeAttention(2)
+    layer = vit_positions.RelativeAttention(2)
     layer.build((None, 4, 6))
     rng = np.random.default_rng(0)
     for weight in layer.weights:
