@@ -45,7 +45,8 @@ def hold_out_dev(
     count = round(fraction * source.num_examples)
     if not 0 < count < source.num_examples:
         raise ValueError(
-            "`fraction` must leave examples to train and to evaluate on. "
+            "`fraction` (`data.dev_fraction` of a recipe) must leave examples "
+            "to train and to evaluate on. "
             f"Received: fraction={fraction} of {source.num_examples}"
         )
     first = source.num_examples - count
@@ -130,8 +131,9 @@ def keep_images(source: Source, count: Count, seed: Natural) -> Source:
     """
     if count > source.num_examples:
         raise ValueError(
-            "`count` must be at most the training images of "
-            f"{source.name!r}, {source.num_examples}. Received: count={count}"
+            "`count` (`data.train_images` of a recipe) must be at most the "
+            f"training images of {source.name!r}, {source.num_examples}. "
+            f"Received: count={count}"
         )
     if source.labels is None:
         return dataclasses.replace(source, num_examples=count)

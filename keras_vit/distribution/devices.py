@@ -172,9 +172,9 @@ def setup(
         with devices.training_scope():
             model.fit(devices.batches(make_batches), steps_per_epoch=1000)
     """
-    if model_parallel and "tensor" not in strategy:
+    if model_parallel > 1 and "tensor" not in strategy:
         raise ValueError(
-            "`model_parallel` must be 0 without strategy='tensor' or "
+            "`model_parallel` must be at most 1 without strategy='tensor' or "
             "'fsdp+tensor'. Received: model_parallel="
             f"{model_parallel}, strategy={strategy!r}"
         )

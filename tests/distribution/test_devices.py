@@ -46,7 +46,7 @@ def test_processes_of_torchrun_are_refused_by_other_backends(monkeypatch):
         (dict(devices="tpus"), "`devices` must be one of"),
         (dict(strategy="model"), "`strategy` must be one of"),
         (dict(devices="gpu"), "gpu"),
-        (dict(model_parallel=2), "`model_parallel` must be 0 without"),
+        (dict(model_parallel=2), "`model_parallel` must be at most 1"),
     ],
 )
 def test_what_is_not_there_is_refused(arguments, message):
