@@ -14,7 +14,7 @@ import math
 import numbers
 import types
 import typing
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Annotated
 
 import keras
@@ -111,6 +111,25 @@ def check(value, name: str, kind) -> None:
         )
 
 
+def refuse_unknown(
+    called: str, given: Iterable[str], known: Collection[str]
+) -> None:
+    """Raise a TypeError if an argument is unknown.
+
+    Args:
+        called: Name of the function that is called.
+        given: Names of the arguments.
+        known: Names of those that it has.
+    """
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3)
+            raise TypeError(
+                f"{called}() has no argument {name!r}. "
+                f"Nearest names: {near or list(known)}"
+            )
+
+
 _F = typing.TypeVar("_F", bound=Callable)
 
 
@@ -133,17 +152,21 @@ def checked(function: _F) -> _F:
         args = tuple(map(_plain, args))
         kwargs = {name: _plain(value) for name, value in kwargs.items()}
         for name, value in [*zip(kinds, args, strict=False), *kwargs.items()]:
-            if is_closed and name not in kinds:
-                near = difflib.get_close_matches(name, kinds, n=3)
-                raise TypeError(
-                    f"{function.__name__}() has no argument {name!r}. "
-                    f"Nearest names: {near or list(kinds)}"
-                )
+            if is_closed:
+                refuse_unknown(function.__name__, [name], kinds)
             check(value, name, kinds.get(name))
         return function(*args, **kwargs)
 
-    # Where Keras looks for the arguments of a layer.
-    check_and_call.__signature__ = inspect.signature(function)  # type: ignore
+    # For Keras, which looks here for the arguments of a layer, and for `help`,
+    # which shows types without conditions.
+    signature = inspect.signature(function)
+    shown = typing.get_type_hints(function)
+    check_and_call.__signature__ = signature.replace(  # type: ignore
+        parameters=[
+            one.replace(annotation=shown.get(one.name, one.annotation))
+            for one in signature.parameters.values()
+        ]
+    )
     return check_and_call  # type: ignore[return-value]
 
 

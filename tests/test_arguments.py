@@ -138,6 +138,11 @@ def test_numbers_of_numpy_are_those_of_python():
     assert type(schedule.total_steps) is int
 
 
+def test_a_signature_shows_types_without_their_conditions():
+    for function in (keras_vit.layers.MlpBlock, keras_vit.data.train_batches):
+        assert "lambda" not in str(inspect.signature(function))
+
+
 def test_a_constructor_names_the_argument_that_it_refuses():
     given = TINY_OF["ViT"]
     for name, default, hint in parameters_of(keras_vit.ViT):

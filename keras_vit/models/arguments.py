@@ -1,13 +1,13 @@
 """The arguments that all constructors share, and their checks."""
 
-import difflib
 import os
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypedDict
 
 import keras
 
+from keras_vit import _arguments
 from keras_vit._arguments import (
     Count,
     KerasActivation,
@@ -121,24 +121,16 @@ def with_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_unknown(
-    constructor: str, given: Iterable[str], known: Iterable[str]
+    constructor: str, given: Collection[str], known: Collection[str]
 ) -> None:
     """Refuse arguments that a constructor does not have."""
-    known = [*known]
-    for argument in given:
-        if argument in known:
-            continue
-        if argument == "data_format":
-            raise ValueError(
-                f"{constructor} has no argument `data_format`: images are "
-                "always channels-last, [B, H, W, C]. Transpose channels-first "
-                "images with keras.ops.transpose(images, (0, 2, 3, 1))."
-            )
-        nearest = difflib.get_close_matches(argument, known, n=1)
-        raise TypeError(
-            f"{constructor}() has no argument {argument!r}."
-            + (f" Did you mean {nearest[0]!r}?" if nearest else "")
+    if "data_format" in given:
+        raise ValueError(
+            f"{constructor} has no argument `data_format`: images are always "
+            "channels-last, [B, H, W, C]. Transpose channels-first images with "
+            "keras.ops.transpose(images, (0, 2, 3, 1))."
         )
+    _arguments.refuse_unknown(constructor, given, known)
 
 
 def check_feature_maps(feature_maps, include_top) -> None:

@@ -167,5 +167,5 @@ def show_arguments(constructor: Callable, family: Family) -> None:
 
 
 def _refuse_unknown(called, given, family):
-    fields = (field.name for field in dataclasses.fields(family.config))
+    fields = [field.name for field in dataclasses.fields(family.config)]
     arguments.refuse_unknown(called, given, [*arguments.KINDS, *fields])

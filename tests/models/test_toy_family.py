@@ -264,5 +264,5 @@ def test_it_is_exported(tmp_path):
 def test_its_constructor_shows_and_checks_its_arguments():
     construct.show_arguments(ToyS4, FAMILY)
     assert inspect.signature(ToyS4).parameters["hidden_size"].default == 16
-    with pytest.raises(TypeError, match="ToyS4.*Did you mean 'hidden_size'"):
+    with pytest.raises(TypeError, match="ToyS4.*Nearest names: .'hidden_size'"):
         ToyS4(hiden_size=3)

@@ -294,8 +294,10 @@ def test_a_misspelt_keyword_is_refused_with_the_nearest_name(constructor):
         getattr(keras_vit, constructor)(num_class=3, num_layer=2)
     message = str(error.value)
     assert message.startswith(f"{constructor}() has no argument 'num_class'")
-    with pytest.raises(TypeError, match="Did you mean 'num_layers'"):
+    with pytest.raises(TypeError, match="Nearest names: .'num_layers'"):
         getattr(keras_vit, constructor)(num_layer=2)
+    with pytest.raises(TypeError, match="Nearest names: .*'num_layers'"):
+        getattr(keras_vit, constructor)(depth=2)
     with pytest.raises(ValueError, match=f"{constructor} has no argument"):
         getattr(keras_vit, constructor)(data_format="channels_first")
 
