@@ -53,10 +53,10 @@ class PairSource:
 
     name: str
     images: Source
-    texts: tuple[str, ...] = ()
-    starts: np.ndarray | None = None
-    counts: np.ndarray | None = None
-    labels: np.ndarray | None = None
+    texts: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    starts: np.ndarray | None = dataclasses.field(default=None, repr=False)
+    counts: np.ndarray | None = dataclasses.field(default=None, repr=False)
+    labels: np.ndarray | None = dataclasses.field(default=None, repr=False)
     class_names: tuple[str, ...] = ()
     class_texts: tuple[tuple[str, ...], ...] = ()
     digest: str = ""

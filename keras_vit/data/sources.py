@@ -65,10 +65,10 @@ class Source:
     image_shape: tuple[int, int, int] | None = None
     is_video: bool = False
     num_frames: int | None = None
-    labels: np.ndarray | None = None
+    labels: np.ndarray | None = dataclasses.field(default=None, repr=False)
     multi_label: bool = False
-    paths: tuple[str, ...] | None = None
-    images: np.ndarray | None = None
+    paths: tuple[str, ...] | None = dataclasses.field(default=None, repr=False)
+    images: np.ndarray | None = dataclasses.field(default=None, repr=False)
     stream: Callable | None = None
     ranges: tuple[tuple[str, int, int], ...] = ()
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -29,8 +29,8 @@ class ImageIndex:
         model_sha256: Digest of the model's file; "" without one.
     """
 
-    paths: tuple[str, ...]
-    embeddings: np.ndarray
+    paths: tuple[str, ...] = dataclasses.field(repr=False)
+    embeddings: np.ndarray = dataclasses.field(repr=False)
     model: str = ""
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
     model_sha256: str = ""

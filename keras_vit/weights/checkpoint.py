@@ -41,8 +41,8 @@ class Checkpoint:
     name: str
     family: str
     format_name: str
-    arrays: dict[str, Stored]
-    naming_scheme: object
+    arrays: dict[str, Stored] = dataclasses.field(repr=False)
+    naming_scheme: object = dataclasses.field(repr=False)
     metadata: dict
     provenance: str | None = None
     variant: str | None = None

@@ -61,6 +61,7 @@ def test_a_folder_of_classes_is_split(tmp_path):
     for source in (train, evaluation):
         for path, label in zip(source.paths, source.labels, strict=True):
             assert source.class_names[label] in path
+    assert train.paths[0] not in repr(train)  # which notebooks show
 
 
 def test_ignored_files_are_counted_by_reason_and_extension(tmp_path):
