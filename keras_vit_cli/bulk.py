@@ -19,7 +19,8 @@ from keras_vit import distribution, evaluation
 from keras_vit._paths import digest
 from keras_vit.data.decode import EXTENSIONS
 from keras_vit.text import TwoTowers
-from keras_vit_cli import beam, index, predict, predict_tasks
+from keras_vit_cli import beam, files, index, opening, predict_tasks
+from keras_vit_cli.rows import as_objects, best
 
 # Threads of a worker share the model.
 _LOCK = threading.Lock()
@@ -158,8 +159,8 @@ def _answers(model, paths, top_k):
         return
     for path, _, scores in model.predict(paths):
         if not isinstance(scores, str):
-            rows = predict.best(model.names, scores, top_k)
-            scores = dict(predictions=predict.as_objects(rows))
+            rows = best(model.names, scores, top_k)
+            scores = dict(predictions=as_objects(rows))
         yield path, scores
 
 
@@ -228,14 +229,14 @@ def _opened(model, embed):
                 file.write(_read(model))
             model = local
         if not embed:
-            classifier = predict.asked(model)
+            classifier = opening.asked(model)
             if getattr(classifier, "takes_video", False):
                 raise ValueError(
                     "MODEL must take images. Received: a model of videos, "
                     f"{model!r}"
                 )
             return classifier
-        opened = predict.load(model)
+        opened = opening.load(model)
         index.check_embeds(model, opened)
         if isinstance(opened, TwoTowers):
             return opened
@@ -307,7 +308,7 @@ def _found(place, limit=None):
     if kind == "file":
         yield path
     elif kind == "folder":
-        yield from predict.files_below(path, ("",))
+        yield from files.files_below(path, ("",))
     else:
         [found] = _files().match([path], limits=[limit])
         yield from (each.path for each in found.metadata_list)
@@ -350,7 +351,7 @@ def _start(job, images):
     elif os.path.isfile(job.output) or not job.output:
         raise ValueError(f"OUTPUT must be a folder. Received: {job.output!r}")
     elif os.path.isdir(job.output) and any(
-        True for _ in predict.files_below(job.output, EXTENSIONS)
+        True for _ in files.files_below(job.output, EXTENSIONS)
     ):
         raise ValueError(
             "OUTPUT must be a folder without images, the last of the names. "

@@ -9,7 +9,7 @@ import keras
 from keras_vit._paths import can_be_written, digest
 from keras_vit.evaluation import ImageIndex, index_images
 from keras_vit.text import NaFlexModel, TwoTowers, WordDetector
-from keras_vit_cli import predict
+from keras_vit_cli import files, opening
 
 
 def run(options) -> int:
@@ -22,7 +22,7 @@ def run(options) -> int:
         )
     if os.path.exists(options.index):  # no other file is replaced
         ImageIndex.load(options.index)
-    paths = predict.find(options.images)
+    paths = files.find(options.images)
     name = options.model
     if os.path.exists(name):
         name = os.path.abspath(name)
@@ -43,7 +43,7 @@ def run(options) -> int:
 
 def two_towers(name: str) -> keras.Model:
     """Load a model of two towers by what the command line calls it."""
-    model = predict.load(name)
+    model = opening.load(name)
     if not isinstance(model, TwoTowers):
         raise ValueError(
             "MODEL must have an image tower and a text tower, such as CLIP. "
@@ -70,7 +70,7 @@ def check_embeds(name: str, model: keras.Model) -> None:
     elif not isinstance(shape, tuple) or len(shape) != 4:
         what = f"takes {shape}"
     else:
-        predict.check_pixels(name, tower)
+        opening.check_pixels(name, tower)
         return
     raise ValueError(
         "MODEL must embed entire images of one shape. Received: "

@@ -11,7 +11,7 @@ from keras_vit.data import video_files
 from keras_vit.data.clips import Sampling, frame_numbers
 from keras_vit.inspection import figures
 from keras_vit_cli import runs
-from keras_vit_cli.predict import as_objects, best, print_table
+from keras_vit_cli.rows import as_objects, best, print_table
 
 # Clips in the figure of attention.
 NUM_DRAWN = 12
@@ -21,7 +21,7 @@ def run(options, classifier, paths: list[str]) -> int:
     """Predict for each clip of each file, one after the other in time.
 
     Args:
-        classifier: A `predict.KerasClassifier` of videos.
+        classifier: A `opening.KerasClassifier` of videos.
 
     Returns:
         The exit status: 1 if a file could not be read, else 0.

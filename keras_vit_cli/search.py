@@ -11,8 +11,8 @@ from keras_vit._paths import digest
 from keras_vit.data import pillow
 from keras_vit.evaluation import ImageIndex
 from keras_vit.inspection import figures
+from keras_vit_cli.files import check_picture
 from keras_vit_cli.index import two_towers
-from keras_vit_cli.predict import check_picture
 
 # Pixels of a side of an image in the contact sheet.
 SIDE = 192

@@ -32,7 +32,7 @@ import tempfile
 
 from keras_vit.data import decode
 from keras_vit.data.optional_imports import optional
-from keras_vit_cli import command, predict
+from keras_vit_cli import command, files
 from recipes import demo_drawing, demo_models, demo_tasks
 from recipes.demo_images import read_shown, thumbnail
 
@@ -105,7 +105,7 @@ def build(names: list[str], folder: str | None = None):
         ImportError: If Gradio is not installed.
     """
     _gradio()  # before the models, which take longer
-    paths = predict.find([folder]) if folder is not None else []
+    paths = files.find([folder]) if folder is not None else []
     models = {}
     for name in names:
         print(f"Loading {name}", flush=True)

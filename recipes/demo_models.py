@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_vit import data, evaluation, inspection
 from keras_vit.text import TwoTowers
-from keras_vit_cli import classify, predict, words
+from keras_vit_cli import classify, opening, rows, words
 from recipes import demo_tasks
 
 # Number of classes that the page shows.
@@ -61,7 +61,7 @@ def load(name: str):
     """
     if "://" in name and not name.startswith("hf://"):
         return ServedModel(name)
-    model = None if predict.is_savedmodel(name) else predict.load(name)
+    model = None if opening.is_savedmodel(name) else opening.load(name)
     if isinstance(model, TwoTowers):
         return WordsModel(model, name)
     return _shown(model, name)
@@ -69,10 +69,10 @@ def load(name: str):
 
 def _shown(model, name):
     """Return what shows a model without a text tower."""
-    classifier = predict.asked(name, model)
+    classifier = opening.asked(name, model)
     if hasattr(classifier, "find"):
         return demo_tasks.TaskModel(classifier)
-    if not isinstance(classifier, predict.KerasClassifier):
+    if not isinstance(classifier, opening.KerasClassifier):
         return SavedModel(classifier)
     if classifier.takes_video:
         raise ValueError(
@@ -83,13 +83,13 @@ def _shown(model, name):
 
 def best(names: list[str], scores: np.ndarray) -> tuple:
     """Return (name, probability) of the top classes."""
-    return tuple(row[1:] for row in predict.best(names, scores, TOP_K))
+    return tuple(row[1:] for row in rows.best(names, scores, TOP_K))
 
 
 class KerasModel:
     """A Keras model of this package."""
 
-    def __init__(self, classifier: predict.KerasClassifier):
+    def __init__(self, classifier: opening.KerasClassifier):
         self._classifier = classifier
         self._model = classifier.model
         self._backbone = evaluation.representation(self._model)

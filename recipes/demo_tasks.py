@@ -36,7 +36,7 @@ class Found:
 
 
 class TaskModel:
-    """A model with a head, as `keras_vit_cli.predict.asked` returns it."""
+    """A model with a head, as `keras_vit_cli.opening.asked` returns it."""
 
     def __init__(self, finder):
         self._finder = finder

@@ -48,7 +48,7 @@ from keras_vit import data, evaluation
 from keras_vit._paths import can_be_written
 from keras_vit.export.scores import activation_of
 from keras_vit.weights import class_names
-from keras_vit_cli import command, predict, runs
+from keras_vit_cli import command, opening, runs
 from recipes import experiment, inputs, trained_on
 
 REAL = "imagenet2012_real"
@@ -123,9 +123,9 @@ def _parser():
 
 
 def _evaluate(options):
-    model = predict.load(options.model)
-    predict.check_classifier(options.model, model)
-    predict.check_pixels(options.model, model)
+    model = opening.load(options.model)
+    opening.check_classifier(options.model, model)
+    opening.check_pixels(options.model, model)
     # Derived from the loss, which a reordered model does not have.
     activation = activation_of(model)
     counts_as = real_labels = None

@@ -20,7 +20,7 @@ import numpy as np
 
 from keras_vit import data, inspection
 from keras_vit.inspection import pictures
-from keras_vit_cli import command, predict
+from keras_vit_cli import command, files, opening
 
 FEW = 4  # images drawn; distances use all images
 
@@ -38,8 +38,8 @@ def main(arguments: list[str]) -> int:
     flags = parser.parse_args(arguments)
 
     # Before the model, whose weights may be downloaded.
-    paths = predict.find(flags.images)[: flags.num_images]
-    model = predict.load(flags.model)
+    paths = files.find(flags.images)[: flags.num_images]
+    model = opening.load(flags.model)
     images = read(flags.model, model, paths) if paths else None
     flags.out.mkdir(parents=True, exist_ok=True)
     arrays = {}
@@ -63,7 +63,7 @@ def read(name: str, model, paths: list[str]):
             "MODEL must take images where IMAGE is given. Received: "
             f"{name!r}, which takes {model.input_shape}"
         )
-    predict.check_pixels(name, model)
+    opening.check_pixels(name, model)
     *size, channels = model.input_shape[1:]
     return np.stack([data.read_image(path, size, channels) for path in paths])
 

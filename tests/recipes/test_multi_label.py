@@ -9,7 +9,7 @@ import tensorflow as tf
 from small_runs import rows_of
 
 from keras_vit import data, evaluation
-from keras_vit_cli import predict
+from keras_vit_cli import opening
 from recipes import evaluate, finetune
 
 
@@ -71,7 +71,7 @@ def test_a_run_learns_several_labels(
     assert evaluate.main(arguments[:2]) == 0
     assert "mAP" in capsys.readouterr().out
     # The file says that each class is predicted by itself.
-    classifier = predict.asked(str(path))
+    classifier = opening.asked(str(path))
     bright_red = [f"{folder}/test/3.png"]
     ((_, _, scores),) = classifier.predict(bright_red)
     assert scores.min() > 0.5

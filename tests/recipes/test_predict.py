@@ -16,7 +16,7 @@ from small_runs import small_vit
 import keras_vit
 import keras_vit_cli
 from keras_vit import data
-from keras_vit_cli.predict import load
+from keras_vit_cli.opening import load
 from tests.drawn_folders import drawn
 
 pytestmark = pytest.mark.backend("torch")

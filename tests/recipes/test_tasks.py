@@ -12,7 +12,7 @@ import small_runs
 
 import keras_vit_cli
 from keras_vit import data
-from keras_vit_cli import predict
+from keras_vit_cli import opening
 from recipes import cli, experiment, fields, finetune, tasks
 from recipes.configs import depth, detect, segment
 
@@ -115,7 +115,7 @@ def test_every_task_trains_and_predicts(
     assert (tmp_path / "predictions.png").stat().st_size > 1000
     command = shlex.split(capsys.readouterr().out.splitlines()[-1])
     # Loading takes longer than what the command line is refused for.
-    monkeypatch.setattr(predict, "load", functools.cache(predict.load))
+    monkeypatch.setattr(opening, "load", functools.cache(opening.load))
     assert keras_vit_cli.main(command[1:]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [set(json.loads(line)) for line in lines] == [{"image"} | keys] * 3

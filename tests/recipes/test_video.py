@@ -12,7 +12,7 @@ from small_runs import changed, results_of, small_vit
 import keras_vit
 import keras_vit_cli
 from keras_vit import data, evaluation
-from keras_vit_cli import predict
+from keras_vit_cli import opening
 from recipes import (
     evaluate,
     experiment,
@@ -129,13 +129,13 @@ def test_videos_are_classified_over_time(
     # Two of the four clips are in memory at a time.
     held = []
 
-    def spy(classifier, clips, scores=predict.KerasClassifier.scores):
+    def spy(classifier, clips, scores=opening.KerasClassifier.scores):
         held.append(len(clips))
         assert len(read) == sum(held)
         return scores(classifier, clips)
 
     read, to_pixels = [], data.video_files.to_pixels
-    monkeypatch.setattr(predict.KerasClassifier, "scores", spy)
+    monkeypatch.setattr(opening.KerasClassifier, "scores", spy)
     monkeypatch.setattr(
         data.video_files,
         "to_pixels",
