@@ -1,6 +1,7 @@
 """The rule for imports, checked on the source."""
 
 import ast
+import graphlib
 import pathlib
 import re
 import sys
@@ -112,6 +113,26 @@ def test_imports_point_one_way(path):
             assert parts[0] in known, f"{path} imports {module}"
         if at_top and path.is_relative_to(ROOT / "keras_vit"):
             assert parts[0] not in OPTIONAL, f"{path} imports {module} on top"
+
+
+@pytest.mark.backend_independent
+def test_no_files_import_one_another_in_a_circle():
+    names = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+        for path in FILES
+        if path.name != "__init__.py"  # which hands names on
+    }
+    imported = {
+        # `a.b.c` is the module `a.b.c`, or `c` of the module `a.b`.
+        name: {
+            known
+            for module, _ in imports_of(path)
+            for known in (module, module.rpartition(".")[0])
+            if known in names and known != name
+        }
+        for name, path in names.items()
+    }
+    graphlib.TopologicalSorter(imported).prepare()  # raises a CycleError
 
 
 @pytest.mark.backend_independent
