@@ -26,6 +26,7 @@ from recipes import (
     fewshot,
     fitting,
     inputs,
+    task_settings,
     tasks,
 )
 from recipes import workdir as workdirs
@@ -83,7 +84,7 @@ def run(config: Config, workdir: str = "") -> dict[str, float]:
     workdir = workdirs.path_of(
         workdir or workdirs.default(config.model.name, config.data.dataset)
     )
-    if isinstance(config, tasks.Config):
+    if isinstance(config, task_settings.Config):
         return tasks.run(config, workdir)
     if isinstance(config, contrastive.Config):
         return contrastive.run(config, workdir)

@@ -8,11 +8,11 @@ or voc/2012 of TensorFlow Datasets.
 """
 
 from keras_vit.models import families
-from recipes import experiment, tasks
+from recipes import experiment, task_settings
 from recipes.configs import finetune
 
 
-def get_config(arguments: str = "") -> tasks.Config:
+def get_config(arguments: str = "") -> task_settings.Config:
     """Return the config of "MODEL,DATASET"; without them, the quick try."""
     if not arguments:
         return scenes("detection", 2000)
@@ -25,7 +25,7 @@ def get_config(arguments: str = "") -> tasks.Config:
     config.data.image_size = (512,) if tiny else (800,)
     config.data.batch_size = 16 if tiny else 8
     config.data.flip = True
-    config.task = tasks.Task(
+    config.task = task_settings.Task(
         name="detection",
         num_queries=100,
         mid_positions=not tiny,
@@ -43,7 +43,7 @@ def get_config(arguments: str = "") -> tasks.Config:
     return config
 
 
-def from_weights(file: str, arguments: str) -> tasks.Config:
+def from_weights(file: str, arguments: str) -> task_settings.Config:
     """Return a config with the model and the data set of an argument.
 
     Args:
@@ -57,23 +57,23 @@ def from_weights(file: str, arguments: str) -> tasks.Config:
         arguments, file, "DeiTS16,path/to/images"
     )
     found = finetune.from_weights(model, dataset)
-    config = experiment.extended(found, tasks.Config)
+    config = experiment.extended(found, task_settings.Config)
     if families.sizes_of(model).get("patch_size") == 14:
         # As the authors of EoMT do with DINOv2: the kernel is resized.
         config.model.architecture.patch_size = 16
     return config
 
 
-def scenes(task: str, total_steps: int) -> tasks.Config:
+def scenes(task: str, total_steps: int) -> task_settings.Config:
     """Return a config for scenes of digits, from scratch.
 
     Few queries, and losses after each block: set prediction learns slowly.
 
     Args:
-        task: A name of `tasks.Task`.
+        task: A name of `task_settings.Task`.
         total_steps: What takes less than five minutes on two cores.
     """
-    return tasks.Config(
+    return task_settings.Config(
         model=experiment.Model(
             name="ViT",
             architecture=experiment.Architecture(
@@ -87,7 +87,7 @@ def scenes(task: str, total_steps: int) -> tasks.Config:
             ),
         ),
         data=experiment.Data(dataset="digit_scenes", batch_size=16),
-        task=tasks.Task(
+        task=task_settings.Task(
             name=task,
             num_queries=16,
             max_objects=3,

@@ -10,18 +10,18 @@ DATASET is a folder of images and masks, or for objects of COCO's form
 """
 
 from keras_vit.models import families
-from recipes import experiment, tasks
+from recipes import experiment, task_settings
 from recipes.configs import detect
 
 
-def get_config(arguments: str = "") -> tasks.Config:
+def get_config(arguments: str = "") -> task_settings.Config:
     """Return the config of "MODEL,DATASET"; without them, the quick try."""
     if not arguments:
         config = detect.scenes("segmentation", 2700)
         # Patches of 4 pixels: the head's maps are as fine as they are.
         config.model.architecture.resnet_depths = (2,)
         config.model.architecture.num_layers = 2
-        config.task = tasks.Task(name="segmentation", head="linear")
+        config.task = task_settings.Task(name="segmentation", head="linear")
         config.data.batch_size, config.optim.base_lr = 8, 0.002
         return config
     base, comma, kind = arguments.rpartition(",")
@@ -40,7 +40,7 @@ def _published(arguments, kind):
     pixels = kind == "segmentation"
     config.data.image_size = (512,) if pixels else (640,)
     config.data.batch_size, config.data.flip = 16, True
-    config.task = tasks.Task(
+    config.task = task_settings.Task(
         name=kind,
         head="eomt",
         num_queries=100 if pixels else 200,

@@ -16,7 +16,7 @@ clips or the name of a data set in TensorFlow Datasets.
 import dataclasses
 
 from keras_vit.models import families
-from recipes import experiment, tasks
+from recipes import experiment, task_settings
 from recipes.configs import pretrain
 
 # Small models to train from scratch.
@@ -43,7 +43,9 @@ NUM_VIDEOS = {
 WEIGHTS = {"MViTB16x4": "kinetics400", "MViTB24_32x3": "kinetics600"}
 
 
-def get_config(arguments: str = "MViT") -> experiment.Config | tasks.Config:
+def get_config(
+    arguments: str = "MViT",
+) -> experiment.Config | task_settings.Config:
     """Return the config of "MODEL", "MODEL,DATASET" or "MODEL,DATASET,SET"."""
     model, _, dataset = arguments.partition(",")
     if model in KINETICS and dataset:
@@ -216,13 +218,13 @@ def _ava(model, dataset):
     )
     config.evaluation.every = 5 * NUM_VIDEOS["ava"] // 512
     config.run.checkpoint_every = 0
-    task = tasks.Task(
+    task = task_settings.Task(
         name="actions",
         max_objects=50,
         # A shorter side of 256 to 320 pixels, of which 224 are cropped.
         scales=(256 / 224, 320 / 224),
     )
-    return experiment.extended(config, tasks.Config, task=task)
+    return experiment.extended(config, task_settings.Config, task=task)
 
 
 def _fine_tuned(model, dataset, batch_size, min_area):

@@ -13,7 +13,14 @@ import small_runs
 import keras_vit_cli
 from keras_vit import data
 from keras_vit_cli import opening
-from recipes import cli, experiment, fields, finetune, tasks
+from recipes import (
+    cli,
+    experiment,
+    fields,
+    finetune,
+    task_settings,
+    tasks,
+)
 from recipes.configs import depth, detect, segment
 
 pytestmark = pytest.mark.usefixtures("plain_decoding")
@@ -291,4 +298,4 @@ def test_published_settings(argument):
     found = {key: fields.get(config, key) for key in PUBLISHED[argument]}
     assert found == PUBLISHED[argument]
     assert config.model.weights
-    tasks.check(config)
+    task_settings.check(config)
