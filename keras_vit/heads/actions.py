@@ -15,6 +15,7 @@ from keras import ops
 from keras_vit._arguments import Count, checked
 from keras_vit.heads import task_model
 from keras_vit.heads.task_model import TaskModel
+from keras_vit.models.build import own_paths
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.maps import feature_maps
 from keras_vit.ops.dtypes import wide_policy
@@ -88,6 +89,7 @@ class RoIAlign(keras.layers.Layer):
 
 
 @checked
+@own_paths()
 def actions(
     backbone: keras.Model,
     *,

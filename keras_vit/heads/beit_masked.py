@@ -16,6 +16,7 @@ from keras_vit._arguments import Count, checked
 from keras_vit.heads import task_model, tokens
 from keras_vit.heads.masked import MaskedInput
 from keras_vit.layers.keras_layers import Dense, LayerNorm
+from keras_vit.models.build import own_paths
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.dtypes import wide_policy
 
@@ -47,6 +48,7 @@ class MaskEmbedding(keras.layers.Layer):
 
 
 @checked
+@own_paths()
 def beit_masked(
     backbone: keras.Model,
     *,

@@ -16,10 +16,12 @@ from keras_vit._arguments import Count, Positive, checked
 from keras_vit.heads import dpt, maps, task_model, tokens
 from keras_vit.heads.maps import convolution
 from keras_vit.heads.task_model import TaskModel
+from keras_vit.models.build import own_paths
 from keras_vit.models.image_model import ImageModel
 
 
 @checked
+@own_paths()
 def depth_anything(
     backbone: keras.Model,
     *,

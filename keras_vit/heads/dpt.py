@@ -19,6 +19,7 @@ from keras_vit.heads.maps import Resize, batch_norm, convolution
 from keras_vit.heads.task_model import TaskModel
 from keras_vit.heads.tokens import num_prefix_tokens
 from keras_vit.layers.mlp_block import ACTIVATIONS
+from keras_vit.models.build import own_paths
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops import resize
 from keras_vit.ops.dtypes import wide_policy
@@ -55,6 +56,7 @@ _DEFAULTS = dict(
 
 
 @checked
+@own_paths()
 def dpt(
     backbone: keras.Model,
     *,

@@ -24,6 +24,7 @@ from keras_vit.layers.keras_layers import (
     LayerNorm,
 )
 from keras_vit.layers.mlp_block import ACTIVATIONS
+from keras_vit.models.build import own_paths
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.dtypes import wide_policy
 
@@ -31,6 +32,7 @@ _ACTIVATIONS = ACTIVATIONS | dict(silu=keras.activations.silu)
 
 
 @checked
+@own_paths()
 def eomt(
     backbone: keras.Model,
     *,
@@ -111,6 +113,7 @@ def eomt(
     )
 
 
+@own_paths()
 def mask_attention(model: TaskModel) -> TaskModel:
     """Return the model that trains an EoMT, with masks and further outputs.
 

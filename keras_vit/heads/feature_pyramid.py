@@ -12,6 +12,7 @@ import keras
 from keras_vit._arguments import Count, checked
 from keras_vit.heads.maps import check_images
 from keras_vit.layers.keras_layers import Conv2DTranspose, LayerNorm
+from keras_vit.models.build import own_paths
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.maps import feature_maps
 from keras_vit.ops.linear import gelu
@@ -28,6 +29,7 @@ class PyramidModel(ImageModel):
 
 
 @checked
+@own_paths()
 def simple_feature_pyramid(
     backbone: keras.Model,
     *,

@@ -15,12 +15,14 @@ from keras_vit.heads import task_model
 from keras_vit.heads.maps import check_images
 from keras_vit.heads.resizing import resized
 from keras_vit.heads.task_model import TaskModel
+from keras_vit.models.build import own_paths
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.maps import feature_maps
 from keras_vit.ops.dtypes import wide_policy
 
 
 @checked
+@own_paths()
 def linear(
     backbone: keras.Model,
     *,

@@ -21,7 +21,7 @@ from keras_vit.heads.patch_errors import PatchErrors, Target
 from keras_vit.heads.task_model import PIXELS, TaskModel
 from keras_vit.layers.keras_layers import Dense, LayerNorm, check_float
 from keras_vit.layers.sine import FixedPositionEmbs, SequencePositions, sines_2d
-from keras_vit.models.build import build
+from keras_vit.models.build import build, own_paths
 from keras_vit.models.families import FAMILIES
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.dtypes import wide_policy
@@ -203,6 +203,7 @@ class MaskedModel(MaskedInput):
 
 
 @checked
+@own_paths()
 def mae(
     backbone: keras.Model,
     *,

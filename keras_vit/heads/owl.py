@@ -14,11 +14,13 @@ from keras import ops
 from keras_vit._arguments import Count, Natural, checked
 from keras_vit.heads import task_model, tokens
 from keras_vit.heads.task_model import TaskModel
+from keras_vit.models.build import own_paths
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.dtypes import wide_policy
 
 
 @checked
+@own_paths()
 def owl(
     backbone: keras.Model,
     *,
@@ -99,6 +101,7 @@ def owl(
 
 
 @checked
+@own_paths()
 def with_queries(
     model: TaskModel,
     queries,

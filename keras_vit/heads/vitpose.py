@@ -16,6 +16,7 @@ from keras_vit._arguments import Count, checked
 from keras_vit.heads import maps, task_model, tokens
 from keras_vit.heads.maps import Resize, batch_norm, convolution
 from keras_vit.heads.task_model import TaskModel
+from keras_vit.models.build import own_paths
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.maps import feature_maps
 from keras_vit.ops.dtypes import wide_policy
@@ -53,6 +54,7 @@ class SharedPosition(keras.layers.Layer):
 
 
 @checked
+@own_paths()
 def vitpose(
     backbone: keras.Model,
     *,

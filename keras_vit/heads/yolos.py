@@ -16,11 +16,13 @@ from keras_vit._arguments import Count, checked
 from keras_vit.heads import task_model, tokens
 from keras_vit.heads.maps import check_images
 from keras_vit.heads.task_model import TaskModel
+from keras_vit.models.build import own_paths
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.dtypes import wide_policy
 
 
 @checked
+@own_paths()
 def yolos(
     backbone: keras.Model,
     *,

@@ -349,12 +349,15 @@ def _wide_dtype():
     return dtype
 
 
+@contextlib.contextmanager
 def own_paths():
-    """Return a context in which paths of variables are those of files.
+    """Make a context, or a decorator, in which variables have files' paths.
 
-    Within a layer's `build` Keras puts the layer's name before all paths.
+    Within a layer's `build` and within `keras.name_scope` Keras puts its name
+    before all paths.
     """
-    return keras.name_scope("", override_parent="")
+    with keras.name_scope("", override_parent=""):
+        yield
 
 
 @contextlib.contextmanager

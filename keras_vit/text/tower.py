@@ -14,7 +14,7 @@ import numpy as np
 from keras_vit._arguments import Count, Epsilon, Natural, Rate, checked
 from keras_vit.layers.mlp_block import Activation
 from keras_vit.models import encoder
-from keras_vit.models.build import policy
+from keras_vit.models.build import own_paths, policy
 from keras_vit.models.families import architecture, check_heads
 from keras_vit.ops import graph
 from keras_vit.ops.dtypes import wide_policy
@@ -247,6 +247,7 @@ def _values(ids):
 
 
 @checked
+@own_paths()
 def text_tower(
     kind: Literal["clip", "siglip"],
     *,

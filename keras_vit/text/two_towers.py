@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_vit import layers
 from keras_vit._arguments import Count, checked
+from keras_vit.models.build import own_paths
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops import graph
 from keras_vit.ops.dtypes import wide_policy
@@ -145,6 +146,7 @@ def _unit(x):
 
 
 @checked
+@own_paths()
 def two_towers(
     image_tower: keras.Model,
     text_tower: TextModel,

@@ -13,6 +13,7 @@ import numpy as np
 from keras_vit import layers
 from keras_vit._arguments import check_class_names, checked
 from keras_vit.layers.keras_layers import check_float
+from keras_vit.models.build import own_paths
 from keras_vit.models.image_model import ImageModel
 from keras_vit.ops.dtypes import wide_dtype
 from keras_vit.text.two_towers import NaFlexTowers, TwoTowers
@@ -142,7 +143,8 @@ def zero_shot(
         name="head",
         dtype=wide_dtype(similarity.compute_dtype),
     )
-    outputs = head(tower.representation)
+    with own_paths():
+        outputs = head(tower.representation)
     classifier = ImageModel(tower.input, outputs, name=name or model.name)
     head.kernel.assign(embeddings.T * scale)
     head.bias.assign(np.full(len(class_names), bias, "float32"))
