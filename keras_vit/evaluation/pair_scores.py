@@ -77,7 +77,7 @@ def ids_of_classes(model, source: PairSource) -> np.ndarray:
         source: Pairs with `class_texts`, as many for each class.
     """
     flat = [text for texts in source.class_texts for text in texts]
-    ids = np.asarray(model.tokenizer(flat))
+    ids = np.asarray(model.ids_of(flat))
     return ids.reshape(len(source.class_texts), -1, ids.shape[-1])
 
 

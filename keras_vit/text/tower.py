@@ -161,7 +161,10 @@ class TextModel(graph.Model):
 
     @property
     def tokenizer(self):
-        """From a list of strings to ids, `[B, L]`; None if unknown."""
+        """From a list of strings to ids, `[B, L]`; None if unknown.
+
+        It is saved with the model; a clone has none until it is set.
+        """
         return self._metadata.tokenizer
 
     @tokenizer.setter

@@ -101,7 +101,8 @@ class TwoTowers(graph.Model):
         if self.tokenizer is None:
             raise ValueError(
                 "`texts` must be ids, `[C, L]`: the model has no tokenizer. "
-                "Received: strings. Set `model.tokenizer`, or open the model "
+                "Received: strings. Set `model.tokenizer`, which clones and "
+                "models from a configuration do not have, or open the model "
                 "from a directory with the tokenizer's files"
             )
         return self.tokenizer(list(texts))

@@ -1,6 +1,7 @@
 """Two towers: the library's numbers, back bit for bit, saved, exported."""
 
 import json
+import types
 
 import keras
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import realistic
 
 import keras_vit
+from keras_vit.evaluation.pair_scores import ids_of_classes
 from keras_vit.weights.rules import clip_text
 from tests.drawn_folders import drawn
 from tests.modern_cases import open_case
@@ -207,9 +209,14 @@ def test_ids_that_a_tower_cannot_read_are_refused():
             model.encode_texts(ids)
         with pytest.raises(ValueError, match=message):
             model.text_tower(ids)
-    model.tokenizer = None
-    with pytest.raises(ValueError, match="no tokenizer"):
-        model.encode_texts("a car")
+    clone = keras.models.clone_model(model)
+    source = types.SimpleNamespace(class_texts=[["a car"], ["red"]])
+    for use in (
+        lambda: clone.encode_texts("a car"),
+        lambda: ids_of_classes(clone, source),
+    ):
+        with pytest.raises(ValueError, match="which clones.*do not have"):
+            use()
 
 
 @pytest.mark.backend("torch")
