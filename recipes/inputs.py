@@ -280,22 +280,13 @@ def pipelines(
         frame_rate=settings.frame_rate,
     )
 
-    crop: Any = settings.crop
-    resize = settings.resize
-    if crop == "bit":
-        of_rule, cropped = data.bit_hyper_rule(train.image_shape)
-        # Scaled in proportion at another resolution.
-        crop = "resize"
-        resize = resize or min(info.image_size) * of_rule // cropped
+    cropping = crop_options(settings, info.image_size, train.image_shape)
 
     def train_batches(start_step, *shard):
         return data.train_batches(
             train,
             **images,
-            crop=crop,
-            min_area=settings.min_area,
-            pad=settings.pad or min(info.image_size) // 8,
-            resize=resize,
+            **cropping,
             flip=settings.flip,
             augment=settings.augment,
             repeats=settings.repeats,
@@ -315,6 +306,28 @@ def pipelines(
 
     # What checks them leaves them to the run.
     return functools.cache(train_batches), functools.cache(eval_batches)
+
+
+def crop_options(settings, image_size, image_shape=None) -> dict[str, Any]:
+    """Return how training crops, as `data.CropOptions`.
+
+    Args:
+        settings: `crop`, `min_area`, `pad` and `resize` of a config.
+        image_size: (height, width) of the crop.
+        image_shape: Shape of the source's images; None if they differ.
+    """
+    if settings.crop == "inception":
+        return dict(crop="inception", min_area=settings.min_area)
+    if settings.crop == "pad":
+        return dict(crop="pad", pad=settings.pad or min(image_size) // 8)
+    if settings.crop == "none":
+        return dict(crop="none")
+    resize = settings.resize
+    if settings.crop == "bit":
+        of_rule, cropped = data.bit_hyper_rule(image_shape)
+        # Scaled in proportion at another resolution.
+        resize = resize or min(image_size) * of_rule // cropped
+    return dict(crop="resize", resize=resize)
 
 
 def shard_options(

@@ -11,6 +11,8 @@ from keras_vit.data.sources import Source
 
 Crop = Literal["inception", "pad", "resize", "none"]
 CROPS = typing.get_args(Crop)
+# Option of a crop -> the one that reads it.
+READ_WITH = dict(min_area="inception", pad="pad", resize="resize")
 MAX_RESIZE = 8192  # a square of this side takes 805 MB
 
 
@@ -28,11 +30,18 @@ class Cropping:
         """Make the cropping of `batches.CropOptions`.
 
         Raises:
-            ValueError: If `resize` is smaller than the crop, or `min_area` is
-                no share.
+            ValueError: If `resize` is smaller than the crop, `min_area` is no
+                share, or an option is not of this crop.
         """
         names = [field.name for field in dataclasses.fields(cls)]
         found = cls(**{k: v for k, v in options.items() if k in names})
+        for name, crop in READ_WITH.items():
+            value = getattr(found, name)
+            if found.crop != crop and value != getattr(cls(), name):
+                raise ValueError(
+                    f"`{name}` must be given with crop={crop!r} alone. "
+                    f"Received: crop={found.crop!r}, {name}={value}"
+                )
         if found.crop == "resize":
             check_resize(found.resize, min(image_size))
         if found.crop == "inception" and not 0 < found.min_area <= 1:

@@ -130,6 +130,22 @@ def test_the_smallest_area_is_a_share(min_area):
         )
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(crop="none", resize=10),
+        dict(resize=10),
+        dict(crop="pad", min_area=0.5),
+        dict(crop="resize", resize=10, pad=1),
+    ],
+)
+def test_an_option_of_another_crop_is_refused(options):
+    source = sources.of_arrays(ramp(8, 8)[None])
+    *_, name = options
+    with pytest.raises(ValueError, match=f"`{name}`.*alone.*{name}="):
+        data.train_batches(source, batch_size=1, image_size=(8, 8), **options)
+
+
 # Traced once: eagerly, each call traces a part of it.
 WINDOW = tf.function(
     lambda encoded, seed: crops.decode_window(encoded, 3, seed),

@@ -190,14 +190,18 @@ class TestTraining:
 @pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("kind", "crop"),
-    [(source_of, "inception"), (source_of, "none"), (stream_of, "pad")],
+    [
+        (source_of, dict()),
+        (source_of, dict(crop="none")),
+        (stream_of, dict(crop="pad", pad=1)),
+    ],
 )
 def test_shapes_are_static(kind, crop):
     arguments = dict(
         batch_size=8, image_size=(5, 4), shard_index=1, num_shards=2
     )
     for batches in (
-        data.train_batches(kind(10), crop=crop, pad=1, **arguments),
+        data.train_batches(kind(10), **crop, **arguments),
         data.eval_batches(kind(10), **arguments),
     ):
         spec = batches.element_spec

@@ -196,7 +196,14 @@ def test_a_folder_of_videos_is_split_and_read(tmp_path):
     assert plain.shape == (2, 3, 16, 16, 3) and plain.dtype == np.uint8
 
 
-@pytest.mark.parametrize("crop", ["inception", "pad", "resize"])
+@pytest.mark.parametrize(
+    "crop",
+    [
+        dict(crop="inception"),
+        dict(crop="pad", pad=2),
+        dict(crop="resize", resize=20),
+    ],
+)
 def test_training_on_files_resumes_at_any_step(tmp_path, crop):
     make_folder(tmp_path)
     train, _ = data.load(str(tmp_path), eval_fraction=0.3)
@@ -205,9 +212,7 @@ def test_training_on_files_resumes_at_any_step(tmp_path, crop):
         image_size=(16, 16),
         num_frames=3,
         frame_step=2,
-        crop=crop,
-        pad=2,
-        resize=20,
+        **crop,
         seed=5,
     )
     run = take(data.train_batches(train, **arguments), 5)
