@@ -47,6 +47,19 @@ def require_file(path: str | os.PathLike) -> None:
         raise ValueError(f"{os.fspath(path)!r} must be a file. It {reason}.")
 
 
+def files_to_name(folder: str | os.PathLike) -> str:
+    """Return a hint at the models of a folder, such as that of a run.
+
+    Args:
+        folder: The path.
+
+    Returns:
+        The end of a message, "" where there is no model.
+    """
+    files = sorted(map(os.fspath, pathlib.Path(folder).glob("*.keras")))
+    return f". Name a file in it: {files[:8]}" if files else ""
+
+
 def can_be_written(path: str | os.PathLike) -> bool:
     """Return whether a path is, or can become, a file that one may write."""
     if not os.fspath(path):

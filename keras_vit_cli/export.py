@@ -10,7 +10,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit import data
-from keras_vit._paths import save_whole
+from keras_vit._paths import files_to_name, save_whole
 from keras_vit.evaluation.task_scores import BEST_BY
 from keras_vit.export import (
     formats,
@@ -129,6 +129,7 @@ def _load(options):
     if not os.path.isfile(options.model):
         raise ValueError(
             f"MODEL.keras must be a file. Received: {options.model!r}"
+            f"{files_to_name(options.model)}"
         )
     try:
         model = keras.models.load_model(options.model)

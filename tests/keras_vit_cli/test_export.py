@@ -160,6 +160,8 @@ def test_errors_are_sentences(saved, version, tmp_path, capsys):
     (tmp_path / "no.keras").write_text("no archive")
     assert export(tmp_path / "no.keras", tmp_path / "1") == 2
     assert "must be a model that keras_vit can" in capsys.readouterr().err
+    assert export(saved / "run", tmp_path / "1") == 2
+    assert "run/best.keras'" in capsys.readouterr().err
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(b"\xff\xd8\xff")
     words = saved / "model.keras", tmp_path / "a" / "1", "--images", broken

@@ -183,6 +183,9 @@ class TestDamagedNpz:
 
     def test_a_directory_without_weights(self, tmp_path):
         refused(tmp_path, "directory")
+        for name in ("best.keras", "last.keras"):  # as in that of a run
+            (tmp_path / name).touch()
+        refused(tmp_path, f"Name a file in it: ['{tmp_path}/best.keras', ")
 
 
 class TestOwnFiles:

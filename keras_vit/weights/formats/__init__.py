@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from keras import ops
 
-from keras_vit._paths import require_file, why_no_file
+from keras_vit._paths import files_to_name, require_file, why_no_file
 from keras_vit.weights.formats import hdf5, npz, safetensors, torch
 from keras_vit.weights.formats.guard import DERIVED, Guard, Stored, parse_json
 
@@ -141,6 +141,7 @@ def _weights(path, inside):
             "`weights`, where it is a directory, must contain "
             "model.safetensors, pytorch_model.bin or model.weights.h5. "
             f"Received: weights={path!r}, a directory with {inside[:8]}"
+            f"{files_to_name(path)}"
         )
     return names, listed
 
