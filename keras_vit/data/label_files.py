@@ -8,7 +8,7 @@ import numpy as np
 from keras_vit._paths import why_no_file
 from keras_vit.data.folder import evaluation_folder, find_broken, unlisted
 from keras_vit.data.split import split
-from keras_vit.data.tables import read_cells, read_rows
+from keras_vit.data.tables import read_cells, read_rows, warn_of_splits
 
 NAME = "labels.csv"
 SEPARATOR = ";"
@@ -31,8 +31,9 @@ def find(
 
     A file has the columns `image` or `video`, a path relative to the folder of
     the file, and `labels`, class names separated by semicolons, empty for an
-    image without labels. Other columns are ignored; images that are not listed
-    are counted. The classes are those of the training images, sorted.
+    image without labels. Other columns are ignored, `split` with a warning if
+    its values differ; images that are not listed are counted. The classes are
+    those of the training images, sorted.
 
     Args:
         path: The folder.
@@ -91,7 +92,7 @@ def _kind_of(path):
 
 def _read(path, kind):
     """Return (path of an image, its class names) for each line of a file."""
-    rows = {}
+    rows, splits = {}, set()
     remedy = f"Write {SEPARATOR!r} between class names."
     for line, row in read_rows(path, (kind, "labels"), remedy):
         image = os.path.join(path.parent, row[kind])
@@ -106,6 +107,8 @@ def _read(path, kind):
             )
         names = map(str.strip, row["labels"].split(SEPARATOR))
         rows[key] = image, [name for name in names if name]
+        splits.add(row.get("split"))
+    warn_of_splits(path, splits)
     if not rows:
         raise ValueError(
             f"{str(path)!r} must list {kind}s. Received: no line after the "

@@ -164,6 +164,7 @@ def read_captions(path: str | os.PathLike) -> dict[str, list[str]]:
     """
     folder = pathlib.Path(path).parent
     found: dict[str, list[str]] = {}
+    splits: set[str | None] = set()
     for line, row in tables.read_rows(
         path,
         ("image", "caption"),
@@ -183,6 +184,8 @@ def read_captions(path: str | os.PathLike) -> dict[str, list[str]]:
                     f"{os.fspath(path)!r}, line {line}: {error}"
                 ) from None
         found.setdefault(file, []).append(caption)
+        splits.add(row.get("split"))
+    tables.warn_of_splits(path, splits)
     if not found:
         raise ValueError(
             f"{os.fspath(path)!r} must have a line after its header. Received: "

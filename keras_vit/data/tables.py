@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import warnings
 from collections.abc import Iterator
 
 from keras_vit._paths import require_file
@@ -57,6 +58,22 @@ def read_rows(
                 f"{line}, {cells}. {remedy}".rstrip()
             )
         yield line, dict(zip(header, cells, strict=True))
+
+
+def warn_of_splits(path: str | os.PathLike, splits: set[str | None]) -> None:
+    """Warn of a list of several parts, whose column `split` is not read.
+
+    Args:
+        path: The list.
+        splits: The values of the column; None in a list without it.
+    """
+    if len(splits) > 1:
+        warnings.warn(
+            f"The column `split` of {os.fspath(path)!r} is not read. Received: "
+            f"{sorted(map(str, splits))[:4]}. Give training and evaluation a "
+            "list each.",
+            stacklevel=4,
+        )
 
 
 def read_cells(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:

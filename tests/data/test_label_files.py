@@ -20,7 +20,7 @@ pytestmark = [
 def write_folder(root, rows, name="labels.csv", header="image,labels"):
     """Writes images that hold their number in every pixel, and their list."""
     root.mkdir(parents=True, exist_ok=True)
-    for i, (image, _) in enumerate(rows):
+    for i, (image, *_) in enumerate(rows):
         pixels = np.full((6, 6, 3), 10 * i, "uint8")
         tf.io.write_file(str(root / image), tf.io.encode_png(pixels))
     lines = [header, *(",".join(row) for row in rows)]
@@ -126,6 +126,14 @@ def test_images_that_are_not_there_and_new_classes_are_refused(tmp_path):
         data.load(str(tmp_path))
     (tmp_path / "train" / "b.png").unlink()
     with pytest.raises(ValueError, match="'b.png', which is not there"):
+        data.load(str(tmp_path))
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_column_of_parts_is_not_ignored_in_silence(tmp_path):
+    rows = [(*row, "test" if i % 2 else "train") for i, row in enumerate(ROWS)]
+    write_folder(tmp_path, rows, header="image,labels,split")
+    with pytest.warns(UserWarning, match="`split`.*labels.csv.*'test', 'tr"):
         data.load(str(tmp_path))
 
 

@@ -84,9 +84,9 @@ def test_batches_are_those_of_a_run_that_resumes():
     assert set(texts_of(found[0]["images"])) <= set(evaluated.texts)
 
 
-def write_table(folder, rows, name="captions.csv"):
+def write_table(folder, rows, name="captions.csv", header=""):
     path = folder / name
-    path.write_text("\n".join(["image,caption", *rows, ""]))
+    path.write_text("\n".join(["image,caption" + header, *rows, ""]))
     return path
 
 
@@ -106,6 +106,9 @@ def test_a_table_of_captions_is_read(tmp_path):
             assert int(text[-1]) == round(float(image.mean()) / 60)
             seen.add(text)
     assert seen == set(train.texts)
+    rows = [f"{i}.png,a,{'test' if i else 'train'}" for i in range(4)]
+    with pytest.warns(UserWarning, match="`split` of .*captions.csv"):
+        data.load_pairs(str(write_table(tmp_path, rows, header=",split")))
 
     for rows, message in (
         (["0.png,a", "9.png,b"], "captions.csv', line 3: .*9.png"),
