@@ -48,8 +48,7 @@ def main(run, default_config: str | os.PathLike) -> None:
             config, workdir, wants_help = parse(sys.argv, default_config)
             _check_class(config, run)
         if wants_help:
-            with command.read_by_another():
-                print(_help(run, config))
+            print(_help(run, config))
             return
         # At exit Python would search all compiled objects for reference cycles,
         # for seconds.
@@ -58,6 +57,8 @@ def main(run, default_config: str | os.PathLike) -> None:
             "Interrupted. Run the same command again to resume."
         ):
             run(config, workdir)
+    except BrokenPipeError:  # of the output: see `start.main`
+        raise
     except command.USER_ERRORS as error:
         command.report(error, "--debug" in sys.argv)
         sys.exit(2)

@@ -36,10 +36,17 @@ def main(module: str, config: str = "") -> NoReturn:
         config: Name of its default config, if that is another.
 
     Raises:
-        SystemExit: With the status 2 after a user error, and 0 for success.
+        SystemExit: With the status 2 after a user error, 141 where what reads
+            the output has ended (see `command.entry`), and 0 for success.
     """
     command.quiet_tensorflow()
     command.escape_output()
+    with command.read_by_another():
+        _start(module, config)
+    sys.exit()
+
+
+def _start(module, config):
     name = config or module.removeprefix("recipes.")
     default_config = FOLDER / "configs" / f"{name}.py"
     try:
@@ -61,7 +68,6 @@ def main(module: str, config: str = "") -> NoReturn:
     from recipes import cli
 
     cli.main(recipe.run, default_config)
-    sys.exit()
 
 
 def _refuse_processes(module):

@@ -15,6 +15,7 @@ import pytest
 import keras_vit
 import keras_vit_cli
 from keras_vit_cli import arguments, command
+from recipes import finetune, start
 
 # Of plain Python, the same on every backend.
 pytestmark = pytest.mark.backend_independent
@@ -73,16 +74,35 @@ def test_a_bug_keeps_its_traceback(error):
 
 
 def print_to_nobody(words):
+    close_output()
+    sys.exit(keras_vit_cli.main(words))
+
+
+def train_for_nobody(rank):
+    close_output()
+    sys.argv = ["finetune"]
+    os.environ["RANK"] = rank
+    finetune.run = lambda config, workdir: print("trained", flush=True)
+    start.main("recipes.finetune")
+
+
+def close_output():
     reader, writer = os.pipe()
     os.close(reader)
     os.dup2(writer, 1)
     sys.stdout = open(1, "w", closefd=False)
-    sys.exit(keras_vit_cli.main(words))
 
 
 @pytest.mark.parametrize("words", [["weights", "list"], ["--help"]])
 def test_output_that_nobody_reads_ends_the_command_quietly(words):
     ended = processes.Forked(print_to_nobody, words).end(60)
+    assert ended == (141, "")
+
+
+# Only the first process says what starts; others print what runs.
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_output_that_nobody_reads_ends_a_recipe_quietly(rank):
+    ended = processes.Forked(train_for_nobody, rank).end(60)
     assert ended == (141, "")
 
 
