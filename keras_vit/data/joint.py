@@ -4,7 +4,7 @@ from typing import Annotated
 
 from keras_vit._arguments import Count, Positive, checked
 from keras_vit.data.optional_imports import tensorflow
-from keras_vit.data.seeds import fold
+from keras_vit.data.seeds import check_seed, fold
 
 Level = Annotated[int, "an integer from 0 to 255", lambda n: 0 <= n <= 255]
 
@@ -55,6 +55,7 @@ def jitter_scale(
             "`scales` must be the least and the largest. Received: "
             f"scales={scales}"
         )
+    check_seed(seed)
     tf = tensorflow()
     size = tf.constant(image_size)
     before = tf.shape(example["images"])[:2]

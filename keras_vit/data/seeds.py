@@ -5,6 +5,20 @@ import numpy as np
 from keras_vit.data.optional_imports import tensorflow
 
 
+def check_seed(seed) -> None:
+    """Raise a ValueError unless a seed is two integers, or a tensor of two."""
+    tf = tensorflow()
+    try:
+        given = tf.convert_to_tensor(seed)
+    except (TypeError, ValueError):  # as of None
+        given = tf.constant(0)
+    if not (given.dtype.is_integer and given.shape.is_compatible_with([2])):
+        raise ValueError(
+            "`seed` must be two integers, such as (0, 1). Received: "
+            f"seed={seed!r}"
+        )
+
+
 def fold(seed, *values):
     """Derive a seed, int64 `[2]`, from a seed of two integers and integers."""
     tf = tensorflow()

@@ -19,7 +19,20 @@ class ByExample:
         self.examples: dict[Hashable, Any] = {}
 
     def merge(self, other: "ByExample") -> None:
-        """Add the examples of another part of the same data set."""
+        """Add the examples of another part of the same data set.
+
+        Raises:
+            ValueError: If they are of another score, or of other settings.
+        """
+        own, others = (
+            {k: v for k, v in vars(x).items() if k != "examples"}
+            for x in (self, other)
+        )
+        if type(other) is not type(self) or own != others:
+            raise ValueError(
+                f"`other` must be a {type(self).__name__} of {own}. Received: "
+                f"a {type(other).__name__} of {others}"
+            )
         self.examples |= other.examples
 
     def _sum(self):

@@ -65,6 +65,20 @@ def test_a_view_depends_on_the_seed_alone():
     assert (views[0] == views[1]).all() and (views[0] != views[2]).any()
 
 
+@pytest.mark.parametrize("seed", [0, (1,), (1, 2, 3), (0.5, 1), None, "ab"])
+def test_a_seed_is_two_integers(seed):
+    with pytest.raises(ValueError, match="`seed` must be two integers.*seed="):
+        data.jitter_scale(example(), (8, 8), seed)
+
+
+def test_a_seed_may_be_drawn_within_a_pipeline():
+    def view(number):
+        return data.jitter_scale(example(), (8, 8), (number, 0))["images"]
+
+    found = list(tf.data.Dataset.range(2**40, 2**40 + 2).map(view))
+    np.testing.assert_array_equal(found[0], view(2**40))
+
+
 def test_an_image_is_stretched_as_for_evaluation():
     # 29 (30 / 29) is less than 30 in float32.
     given = dict(images=example()["images"][:29])

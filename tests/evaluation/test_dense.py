@@ -10,6 +10,14 @@ from keras_vit import data, evaluation
 pytestmark = pytest.mark.backend_independent
 
 
+@pytest.mark.parametrize(
+    "other", [evaluation.MeanIoU(4), evaluation.DepthErrors()]
+)
+def test_only_parts_of_one_score_are_merged(other):
+    with pytest.raises(ValueError, match="`other` must be a MeanIoU.*: 5"):
+        evaluation.MeanIoU(5).merge(other)
+
+
 def test_mean_iou_counts_pixels_of_all_images_once():
     rng = np.random.default_rng(0)
     target = rng.integers(0, 4, (4, 6, 5))
