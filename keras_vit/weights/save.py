@@ -252,19 +252,20 @@ def arrays_of(values, family, metadata, format, allow_differences=False):
 
 def _write_files(path, arrays, config):
     """Write a file, or a directory with configs, as the path's end says."""
-    if path.endswith(".safetensors"):
-        with atomic(path) as file:
-            safetensors.write(file, arrays)
-        return
+    # Before `atomic` makes the folder: the library may be absent.
     if path.endswith((".pth", ".pyth")):
+        write_arrays = torch.writer(
+            arrays, config if path.endswith(".pyth") else None
+        )
+    else:
+        write_arrays = safetensors.writer(arrays)
+    if path.endswith((".safetensors", ".pth", ".pyth")):
         with atomic(path) as file:
-            torch.write(
-                file, arrays, config if path.endswith(".pyth") else None
-            )
+            write_arrays(file)
         return
     processor = config.pop("preprocessor", None)
     with atomic(os.path.join(path, "model.safetensors")) as file:
-        safetensors.write(file, arrays)
+        write_arrays(file)
     _write_json(os.path.join(path, "config.json"), config)
     for name in ("processor_config.json", "preprocessor_config.json"):
         with contextlib.suppress(FileNotFoundError):  # of another model

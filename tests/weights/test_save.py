@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import sys
 
 import catalogue
 import keras
@@ -333,6 +334,19 @@ class TestConvert:
         arguments = [str(TOKEN), str(tmp_path / "a"), "--format", "timmm"]
         assert keras_vit_cli.main(["convert", *arguments]) == 2
         assert "'big_vision', 'timm'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("library", "name"), [("safetensors", "a"), ("torch", "a/b.pth")]
+)
+def test_without_its_library_no_folder_is_made(
+    library, name, tmp_path, monkeypatch
+):
+    source = checkpoint.open_checkpoint(str(TOKEN))
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ValueError, match=f"pip install {library}"):
+        save.convert(source, tmp_path / name, "timm")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_formats_are_documented():

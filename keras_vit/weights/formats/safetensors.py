@@ -1,5 +1,7 @@
 """Files of safetensors."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from keras_vit.weights.formats.guard import DERIVED, Guard, Stored, parse_json
@@ -34,8 +36,12 @@ def read(path: str) -> tuple[dict[str, Stored], dict]:
     return arrays, {}
 
 
-def write(file, arrays: dict[str, np.ndarray]) -> None:
-    """Write arrays to an open file."""
+def writer(arrays: dict[str, np.ndarray]) -> Callable:
+    """Return a function that writes arrays to an open file.
+
+    Raises:
+        ValueError: If the library is not installed.
+    """
     try:
         from safetensors import numpy
     except ImportError:
@@ -44,4 +50,6 @@ def write(file, arrays: dict[str, np.ndarray]) -> None:
         ) from None
     # Of a scalar, `ascontiguousarray` makes a vector.
     contiguous = {n: np.asarray(a, order="C") for n, a in arrays.items()}
-    file.write(numpy.save(contiguous, metadata={"format": "pt"}))
+    return lambda file: file.write(
+        numpy.save(contiguous, metadata={"format": "pt"})
+    )

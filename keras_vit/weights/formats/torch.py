@@ -6,6 +6,7 @@ import pickle
 import re
 import warnings
 import zipfile
+from collections.abc import Callable
 
 import numpy as np
 
@@ -147,13 +148,16 @@ def _load(guard):
             ) from None
 
 
-def write(file, arrays: dict[str, np.ndarray], config: dict | None) -> None:
-    """Write a state dict to an open file, or with a config one of PySlowFast.
+def writer(arrays: dict[str, np.ndarray], config: dict | None) -> Callable:
+    """Return a function that writes a state dict to an open file.
 
     Args:
-        file: The file.
         arrays: Name -> array.
-        config: Config of PySlowFast; None writes the state dict alone.
+        config: Config of PySlowFast, whose file it is then; None writes the
+            state dict alone.
+
+    Raises:
+        ValueError: If PyTorch is not installed.
     """
     try:
         import torch
@@ -166,4 +170,4 @@ def write(file, arrays: dict[str, np.ndarray], config: dict | None) -> None:
     if config is not None:
         # PySlowFast stores its config as YAML, a superset of JSON.
         tensors = dict(model_state=tensors, cfg=json.dumps(config))
-    torch.save(tensors, file)
+    return lambda file: torch.save(tensors, file)
