@@ -17,8 +17,23 @@ from keras_vit.ops import graph
 from keras_vit.weights import rules
 
 
+class QuantizableModel(graph.Model):
+    """A functional model that is quantised without warnings."""
+
+    def quantize(  # type: ignore[override]
+        self, mode=None, config=None, filters=None, **kwargs
+    ):
+        """Quantises all layers that can be, like `keras.Model.quantize`.
+
+        Without `filters`, layers that cannot be quantised (the patch embedding,
+        norms, position embeddings) stay in floating point without a warning.
+        """
+        filters = layers.quantizable if filters is None else filters
+        super().quantize(mode, config=config, filters=filters, **kwargs)
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ImageModel(graph.Model):
+class ImageModel(QuantizableModel):
     """A functional model of images that holds its own metadata.
 
     It is saved, loaded, cloned and sliced like any functional `keras.Model`.
@@ -264,17 +279,6 @@ class ImageModel(graph.Model):
             # and has them in memory beside all activations.
             self.zero_grad()
         return super().train_step(*args, **kwargs)
-
-    def quantize(  # type: ignore[override]
-        self, mode=None, config=None, filters=None, **kwargs
-    ):
-        """Quantises all layers that can be, like `keras.Model.quantize`.
-
-        Without `filters`, layers that cannot be quantised (the patch embedding,
-        norms, position embeddings) stay in floating point without a warning.
-        """
-        filters = layers.quantizable if filters is None else filters
-        super().quantize(mode, config=config, filters=filters, **kwargs)
 
     def _scaled(self, optimizer):
         """Return an optimizer that scales the loss for layers in float16.

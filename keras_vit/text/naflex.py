@@ -17,8 +17,8 @@ from keras import ops
 from keras_vit import layers
 from keras_vit._arguments import Count, as_pair, checked
 from keras_vit.models import encoder
+from keras_vit.models.image_model import QuantizableModel
 from keras_vit.models.siglip import SigLIPConfig
-from keras_vit.ops import graph
 from keras_vit.ops.dtypes import at_least_float32
 from keras_vit.weights import resize
 
@@ -157,7 +157,7 @@ class HidePadding(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class NaFlexModel(graph.Model):
+class NaFlexModel(QuantizableModel):
     """A functional model from the patches of images of any shape.
 
     Its inputs are "patches", `[B, N, P x P x C]`, of scaled pixels; "mask",

@@ -16,7 +16,7 @@ from keras_vit.layers.mlp_block import Activation
 from keras_vit.models import encoder
 from keras_vit.models.build import own_paths, policy
 from keras_vit.models.families import architecture, check_heads
-from keras_vit.ops import graph
+from keras_vit.models.image_model import QuantizableModel
 from keras_vit.ops.dtypes import wide_policy
 from keras_vit.text.layers import EndOfText, TokenEmbedding
 from keras_vit.text.tokenizers import Tokenizer
@@ -120,7 +120,7 @@ class TextMetadata(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TextModel(graph.Model):
+class TextModel(QuantizableModel):
     """A functional model from ids of tokens, `[B, L]`, to embeddings, `[B, E]`.
 
     It is saved, loaded and exported like any functional `keras.Model`.

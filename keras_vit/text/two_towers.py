@@ -9,8 +9,7 @@ import numpy as np
 from keras_vit import layers
 from keras_vit._arguments import Count, checked
 from keras_vit.models.build import own_paths
-from keras_vit.models.image_model import ImageModel
-from keras_vit.ops import graph
+from keras_vit.models.image_model import ImageModel, QuantizableModel
 from keras_vit.ops.dtypes import wide_policy
 from keras_vit.text.layers import Similarity, UnitLength
 from keras_vit.text.naflex import NaFlexModel
@@ -18,7 +17,7 @@ from keras_vit.text.tower import TextModel
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TwoTowers(graph.Model):
+class TwoTowers(QuantizableModel):
     """A functional model that compares images with texts.
 
     Its inputs are "images", `[B, H, W, C]`, and "ids", `[C, L]`; its outputs

@@ -9,6 +9,7 @@ import pytest
 import realistic
 
 import keras_vit
+from keras_vit._keras import nested_layers
 from keras_vit.evaluation.pair_scores import ids_of_classes
 from keras_vit.weights.rules import clip_text
 from tests.drawn_folders import drawn
@@ -264,6 +265,16 @@ def test_what_files_of_clip_have_no_place_for_is_refused(
     model = keras_vit.two_towers(image, text, logit_bias=logit_bias)
     with pytest.raises(ValueError, match=message):
         keras_vit.save_checkpoint(model, tmp_path / "a", format="huggingface")
+
+
+@pytest.mark.backend("torch")
+def test_layers_without_a_kernel_are_no_warnings_of_quantize():
+    model = make()
+    model.quantize("int8")
+    for tower in (model.text_tower, model.image_tower):
+        assert tower.blocks[0].quantization_mode is None
+        kinds = {layer.quantization_mode for layer in nested_layers(tower)}
+        assert kinds == {None, "int8"}
 
 
 @pytest.mark.backend("torch")
