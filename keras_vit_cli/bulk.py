@@ -65,18 +65,19 @@ def run(options) -> int:
         ImportError: If Apache Beam is not installed.
     """
     library = beam.library("`keras-vit bulk`")
-    names = [field.name for field in dataclasses.fields(Job)]
-    given = {name: getattr(options, name) for name in names}
+    fields = [field.name for field in dataclasses.fields(Job)]
+    given = {name: getattr(options, name) for name in fields}
     job = Job(**given | dict(top_k=options.top_k or 5))
-    places = [_place(name) for name in options.images]
-    _check_there(options.images, places)
+    names = _distinct(options.images)
+    places = [_place(name) for name in names]
+    _check_there(names, places)
     answerer = _answerer(job.model, job.embed)  # a wrong model is noticed here
     if options.top_k and (job.embed or hasattr(answerer, "find")):
         raise ValueError(
             "--top_k needs a classifier, without --embed. Received: "
             f"--top_k={options.top_k} for {job.model!r}"
         )
-    _start(job, options.images)
+    _start(job, names)
     with (
         distribution.end_at_ctrl_c(
             "Interrupted. Run the same command again to resume."
@@ -271,6 +272,15 @@ def _batches(images, size, failures) -> Iterator[dict[str, str]]:
                 local[path] = image
             if local:
                 yield local
+
+
+def _distinct(names):
+    """Return the names without others of the same folder, as few of ./few."""
+    found = {}
+    for name in names:
+        is_path = name and "://" not in name
+        found.setdefault(os.path.abspath(name) if is_path else name, name)
+    return list(found.values())
 
 
 def _place(name):

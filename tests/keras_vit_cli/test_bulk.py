@@ -227,6 +227,17 @@ def test_answers_for_other_images_are_kept(model, tmp_path, capsys):
     assert run(model, one, out, "--shards=1") == 2
 
 
+def test_a_folder_that_is_named_twice_is_read_once(
+    model, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "few").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "few" / "a.png")
+    assert run(model, "./few", "few", tmp_path / "few", "out") == 0
+    [line] = lines_of(tmp_path / "out")
+    assert line["image"] == "./few/a.png"
+
+
 def test_an_answer_is_kept_where_its_image_is_gone(tmp_path, model, capsys):
     towers = tmp_path / "towers.keras"
     test_two_towers.make().save(towers)
