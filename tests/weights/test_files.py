@@ -465,6 +465,16 @@ class TestTorchFiles:
         torch.save(state, path)
         assert formats.read(str(path))[0].keys() == state.keys()
 
+    def test_of_several_models_one_is_to_be_saved_alone(self, tmp_path, torch):
+        """As of the training of I-JEPA, and "module" of DeepSpeed."""
+        state = {"module.norm.weight": torch.zeros(2)}
+        for names in (("encoder", "predictor"), ("module",)):
+            content = {name: state for name in names} | dict(epoch=3)
+            torch.save(content, tmp_path / "last.pth.tar")
+            shown = " and ".join(f"`{name}`" for name in names)
+            save = f"torch.save(content['{names[0]}'], "
+            refused(tmp_path / "last.pth.tar", shown, save)
+
     @pytest.mark.parametrize("prefix", ["model.", "net._orig_mod."])
     def test_what_is_beside_the_model_is_ignored_with_a_warning(
         self, prefix, tmp_path, torch

@@ -122,17 +122,27 @@ def test_a_file_of_the_authors_names_a_copy_that_is_read(name, tmp_path):
     assert copy in text
 
 
-@pytest.mark.parametrize("prefix", ["", "encoder."])
-def test_videomae_of_its_authors_is_no_mvit(prefix, tmp_path):
+@pytest.mark.parametrize(
+    ("prefix", "own"),
+    [
+        ("", "blocks.0.attn.q_bias"),
+        ("encoder.", "encoder.blocks.0.attn.q_bias"),
+        # Without qkv_bias.
+        ("", "fc_norm.weight"),
+        ("encoder.", "encoder_to_decoder.weight"),
+    ],
+)
+def test_videomae_of_its_authors_is_no_mvit(prefix, own, tmp_path):
     arrays = {
         "patch_embed.proj.weight": np.zeros((4, 3, 2, 2, 2), "float32"),
         **{
             f"blocks.0.{name}": np.zeros((4, 4), "float32")
-            for name in ("norm1.weight", "attn.qkv.weight", "attn.q_bias")
+            for name in ("norm1.weight", "attn.qkv.weight")
         },
         "norm.weight": np.zeros(4, "float32"),
     }
     arrays = {f"{prefix}{name}": array for name, array in arrays.items()}
+    arrays[own] = np.zeros(4, "float32")
     path = tmp_path / "model.safetensors"
     safetensors.save_file(arrays, path)
     with pytest.raises(ValueError, match="the authors' code of VideoMAE"):

@@ -72,19 +72,23 @@ def _key(guard, content):
     """Return the entry that has the weights, None where there is none."""
     import torch
 
-    found = [
+    entries = content if isinstance(content, dict) else {}
+    sets = [
         name
-        for name in _KEYS
-        if isinstance(content, dict)
-        and isinstance(content.get(name), dict)
-        and any(isinstance(v, torch.Tensor) for v in content[name].values())
+        for name, value in entries.items()
+        if isinstance(value, dict)
+        and any(isinstance(v, torch.Tensor) for v in value.values())
     ]
-    if len(found) > 1:
+    found = [name for name in _KEYS if name in sets]
+    # Of other scripts, such as the encoders and the predictor of I-JEPA.
+    if len(found) > 1 or (sets and not found):
+        found = found or sets
         raise guard.refuse(
-            f"must contain one set of weights. Received: `{found[0]}` and "
-            f"`{found[1]}`. Save the one to be read alone: "
-            f"`torch.save(content[{found[0]!r}], 'one.pth')` with what "
-            "`torch.load` returns."
+            "must contain one set of weights, alone or as the only one of "
+            f"{_KEYS}. Received: "
+            f"{' and '.join(f'`{name}`' for name in found[:4])}. Save the one "
+            f"to be read alone: `torch.save(content[{found[0]!r}], 'one.pth')` "
+            "with what `torch.load` returns."
         )
     return found[0] if found else None
 

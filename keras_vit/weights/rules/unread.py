@@ -42,7 +42,9 @@ _FILES = {
     "VideoMAE": (
         (
             r"(encoder\.)?patch_embed\.proj\.weight of 5 axes",
-            r"(encoder\.)?blocks\.0\.attn\.q_bias",
+            # Without qkv_bias, what else it has and an MViT has not.
+            r"(encoder\.)?blocks\.0\.attn\.q_bias|fc_norm\.weight"
+            r"|encoder_to_decoder\.weight",
         ),
         "hf://MCG-NJU/videomae-base",
         "videomae",
