@@ -151,6 +151,16 @@ class SelfDistillation(keras.Model):
         self.built = True
         task_loss.clear_all_gradients(self)
 
+    def save(self, *args, **kwargs):
+        self.get_config()  # before Keras makes the file
+
+    def get_config(self):
+        raise NotImplementedError(
+            "A SelfDistillation has no configuration, with which Keras saves "
+            "and clones models. Save its student, `model.student.save(path)`, "
+            "or the state of its training, `model.save_weights(path)`."
+        )
+
     def _state(self, name, shape, dtype="float32"):
         return self.add_weight(
             name=name,

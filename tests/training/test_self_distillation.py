@@ -417,6 +417,19 @@ def test_what_cannot_be_is_refused():
         at_size(keras_vit.ViT(**arguments), (4, 4))
 
 
+@pytest.mark.backend("torch")
+def test_its_student_is_saved_in_place_of_it(tmp_path):
+    vit = keras_vit.ViT(**distilled.TINY)
+    model = training.SelfDistillation(vit, training.DINO(total_steps=1))
+    for use in (
+        keras.models.clone_model,
+        lambda m: m.save(tmp_path / "m.keras"),
+    ):
+        with pytest.raises(NotImplementedError, match="`model.student.save"):
+            use(model)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 @pytest.mark.backend("tensorflow")
 @pytest.mark.parametrize(
