@@ -145,7 +145,11 @@ def _format(rows, unit, **kwargs):
 
 
 def _flatten_big_vision(arrays, metadata):
-    """Give the names of big_vision those of scenic; its epsilons differ."""
+    """Give the names of big_vision those of scenic; its epsilons differ.
+
+    Arrays without a head and without `params/` have the same names in both, and
+    are taken for scenic's: `numerics="authors"` of the model is big_vision's.
+    """
     plain = table.without_params(arrays)
     if plain is not arrays or "head/kernel" in arrays:
         metadata["numerics"] = "authors"
