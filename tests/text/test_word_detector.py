@@ -10,7 +10,7 @@ import realistic
 import keras_vit
 from keras_vit.heads.owl import BoxesAtPatches
 from keras_vit.text import word_detector
-from keras_vit_cli import index, predict
+from keras_vit_cli import index, opening
 from tests.text.test_two_towers import GOLDENS, golden, near, numpy
 
 
@@ -114,7 +114,7 @@ def test_what_a_detector_cannot_do_is_refused(opened, monkeypatch):
     for name in ("owlv2", "siglip2"):
         with pytest.raises(ValueError, match="entire images of one shape"):
             index.two_towers(str(GOLDENS / name))
-    monkeypatch.setattr(predict, "load", lambda name: opened.image_tower)
+    monkeypatch.setattr(opening, "load", lambda name: opened.image_tower)
     with pytest.raises(ValueError, match="an image tower and a text tower"):
         index.two_towers("x")
     with pytest.raises(ValueError, match="`for_words`"):
