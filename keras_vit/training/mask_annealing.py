@@ -26,7 +26,8 @@ class MaskAnnealing(keras.callbacks.Callback):
     that resumes has the same ones.
 
     Args:
-        total_steps: Steps of training.
+        total_steps: Steps of training; of an optimizer that accumulates
+            gradients, its updates.
 
     Reference:
         Kerssies et al. 2025 (2503.19108), section 3.3; `mask_annealing` in
@@ -40,7 +41,7 @@ class MaskAnnealing(keras.callbacks.Callback):
         self.total_steps = total_steps
         self._masks: list = []
         self._assigned: Any = None
-        self._begin = 0
+        self._begin, self._batches = 0, 1
 
     def on_train_begin(self, logs=None):
         self._assigned = None
@@ -55,13 +56,16 @@ class MaskAnnealing(keras.callbacks.Callback):
             )
 
     def on_epoch_begin(self, epoch, logs=None):
-        steps = self.model.optimizer.iterations
-        self._begin = int(ops.convert_to_numpy(steps))
+        optimizer = self.model.optimizer
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        self._begin = int(ops.convert_to_numpy(optimizer.iterations))
+        self._batches = optimizer.gradient_accumulation_steps or 1
 
     def on_train_batch_begin(self, batch, logs=None):
         number = len(self._masks)
+        step = self._begin + batch // self._batches
         probabilities = [
-            mask_probability(self._begin + batch, self.total_steps, i, number)
+            mask_probability(step, self.total_steps, i, number)
             for i in range(number)
         ]
         if probabilities == self._assigned:

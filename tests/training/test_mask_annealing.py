@@ -66,3 +66,26 @@ def test_steps_are_counted_on_mirrored_devices():
     expected = mask_probability(2, 10, 0, 1)
     assert 0 < expected < 1
     assert float(probability.numpy()[0]) == pytest.approx(expected)
+
+
+def test_steps_are_the_updates_of_an_optimizer_that_accumulates():
+    optimizer = keras.optimizers.SGD(gradient_accumulation_steps=2)
+    weight = keras.Variable([1.0])
+    optimizer.build([weight])
+    probability = keras.Variable([1.0])
+    mask = types.SimpleNamespace(name="query_mask_0", probability=probability)
+    annealing = training.MaskAnnealing(10)
+    annealing.set_model(
+        types.SimpleNamespace(optimizer=optimizer, layers=[mask])
+    )
+    annealing.on_train_begin()
+    found = []
+    for epoch in range(2):
+        annealing.on_epoch_begin(epoch)
+        for batch in range(4):
+            annealing.on_train_batch_begin(batch)
+            found.append(float(probability.numpy()[0]))
+            optimizer.apply([keras.ops.ones((1,))], [weight])
+    expected = [mask_probability(i // 2, 10, 0, 1) for i in range(8)]
+    assert expected[2] > expected[4] > expected[6]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
