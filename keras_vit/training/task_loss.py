@@ -8,6 +8,13 @@ from keras import ops
 
 from keras_vit.ops.replicas import of_part, sum_over_replicas
 
+# What stands for no object, class or depth in a target, and its dtype.
+_NOTHING = {
+    "labels": (-1, "int32"),
+    "classes": (-1, "int32"),
+    "depth": (0.0, "float32"),
+}
+
 
 class TaskLoss:
     """A loss of dictionaries of targets and of a model's raw outputs.
@@ -160,7 +167,8 @@ def target(targets: dict, name: str, shape: tuple):
     """Return a target, float32 or integers.
 
     Args:
-        targets: The targets by name.
+        targets: The targets by name. Where they have "weights", objects and
+            pixels of examples of 0 are left out.
         name: The name.
         shape: Its shape; None is any size.
 
@@ -174,6 +182,13 @@ def target(targets: dict, name: str, shape: tuple):
         )
     found = ops.convert_to_tensor(targets[name])
     check_shape(f"target {name!r}", found, shape)
+    if "weights" in targets and name in _NOTHING:
+        # Signed, since masks of classes may be of uint8.
+        nothing, dtype = _NOTHING[name]
+        weights = target(targets, "weights", tuple(found.shape)[:1])
+        axes = tuple(range(1, len(found.shape)))
+        counts = ops.expand_dims(weights > 0, axes)
+        found = ops.where(counts, ops.cast(found, dtype), nothing)
     return found
 
 

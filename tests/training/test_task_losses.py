@@ -350,6 +350,58 @@ def test_a_batch_in_which_nothing_counts_has_no_loss():
     assert float(training.SetDetectionLoss()(targets, outputs)) == 0
 
 
+def weighted_cases():
+    """Loss -> targets and outputs of two examples."""
+    rng = np.random.default_rng(0)
+    maps = rng.uniform(1, 2, (2, 4, 4)).astype("float32")
+    logits = rng.normal(size=(2, 4, 4, 3)).astype("float32")
+    boxes = rng.uniform(0.3, 0.5, (2, 3, 4)).astype("float32")
+    return {
+        "SetDetectionLoss": (
+            dict(boxes=boxes[:, :2], labels=np.array([[0, 1], [1, 1]])),
+            dict(logits=logits[:, 0, :3], pred_boxes=boxes[::-1]),
+        ),
+        "SetSegmentationLoss": (
+            dict(masks=maps[:, None] > 1.5, labels=np.array([[0], [1]])),
+            dict(
+                class_queries_logits=logits[:, 0, :3],
+                masks_queries_logits=logits,
+            ),
+        ),
+        "PixelCrossentropy": (
+            dict(classes=(maps * 2).astype("uint8") - 2),
+            dict(logits=logits),
+        ),
+        "RelativeDepthLoss": (
+            dict(depth=maps),
+            dict(predicted_depth=logits[..., 0]),
+        ),
+        "MetricDepthLoss": (
+            dict(depth=maps),
+            dict(predicted_depth=maps[::-1] + 1),
+        ),
+        "ActionLoss": (
+            dict(actions=logits[:, 0] > 0, labels=np.zeros((2, 4), "int32")),
+            dict(logits=logits[:, 1]),
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", weighted_cases())
+@pytest.mark.thorough("jax")
+def test_examples_without_weight_do_not_count(name):
+    targets, outputs = weighted_cases()[name]
+    found = []
+    for number, weights in ((1, [1.0]), (2, [1.0, 0.0])):
+        loss = getattr(training, name)()  # each draws the same points
+        x, y = (
+            {k: v[:number] for k, v in each.items()}
+            for each in (targets, outputs)
+        )
+        found.append(float(loss(x | dict(weights=np.float32(weights)), y)))
+    assert found[1] == pytest.approx(found[0], rel=1e-5)
+
+
 @pytest.mark.backend("torch")
 def test_weights_of_examples_are_refused():
     x = keras.Input((2, 2, 3))
