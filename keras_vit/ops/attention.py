@@ -147,8 +147,7 @@ def by_token(dense: keras.layers.Dense, inputs, num_heads: int) -> list:
     columns = _columns(dense, num_heads)
     if not _projects_on_tpu(dense):
         shape = (-1, *inputs.shape[1:-1], *columns)
-        qkv = ops.moveaxis(ops.reshape(dense(inputs), shape), -2, 0)
-        return ops.unstack(qkv, axis=0)
+        return ops.unstack(ops.reshape(dense(inputs), shape), axis=-2)
     dtype = dense.compute_dtype
     kernel = xla.gradient_by_rows(ops.cast(dense.kernel, dtype))
     kernel = ops.reshape(kernel, (-1, *columns))

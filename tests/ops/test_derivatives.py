@@ -14,6 +14,7 @@ from keras_vit.ops import attention, linear, norm, xla
 FAMILIES = {
     "deit": {},
     "mixer": dict(num_layers=1),
+    "axial vit": dict(remat=False),
     "bit": dict(depths=(1,)),
     "mvit": dict(
         depths=(1,),
