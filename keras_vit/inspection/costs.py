@@ -178,7 +178,11 @@ class _Counter:
             for layer in nested_layers(model)
             if isinstance(layer, keras.layers.Layer)
         ]
-        self.calls = {_code(layer.call) for layer in self.layers}
+        self.calls = {
+            _code(call)
+            for layer in self.layers
+            for call in (layer.call, layer.quantized_call)
+        }
         self.counted = _COUNTED | _of_graphs((model, *self.layers))
         self.counts = {"": [0, 0]}
         self.owners = {}  # path -> layer

@@ -117,6 +117,16 @@ def test_products_between_the_layers_of_a_graph_are_counted():
     assert keras_vit.cost(keras.Model(x, inner(x))).macs == 288 + 288
 
 
+def test_products_of_quantized_layers_are_their_own():
+    model = make_model("token")
+    expected = keras_vit.cost(model)
+    model.quantize("int8")
+    found = keras_vit.cost(model)
+    assert [(x.path, x.macs, x.activations) for x in found.layers] == [
+        (x.path, x.macs, x.activations) for x in expected.layers
+    ]
+
+
 def test_a_shared_layer_has_its_parameters_once():
     inputs = keras.Input((4,))
     dense = keras.layers.Dense(4, name="shared")
