@@ -4,6 +4,7 @@ import keras
 
 from keras_vit._arguments import Count, checked
 from keras_vit._keras import nested_layers
+from keras_vit.layers.keras_layers import check_float
 from keras_vit.models import ImageModel
 
 
@@ -18,8 +19,8 @@ def train_head_only(model: keras.Model) -> None:
             contains one: your own layers around it then stay trainable too.
 
     Raises:
-        ValueError: If nothing is left to train, or `model` contains no model
-            of this package or several.
+        ValueError: If nothing is left to train, the head is quantised, or
+            `model` contains no model of this package or several.
     """
     inner = ImageModel.find(model)
     inside = {id(variable) for variable in inner.variables}
@@ -30,6 +31,8 @@ def train_head_only(model: keras.Model) -> None:
             "`model` must have a head to train. Received one made with "
             "include_top=False, or in a model that is frozen"
         )
+    if inner.head is not None:
+        check_float(inner.head, "model")  # else its bias alone would be trained
     inner.trainable = True  # or layers of a frozen model would not be trained
     for layer in inner.layers:
         layer.trainable = layer is inner.head

@@ -20,6 +20,7 @@ from keras_vit._arguments import (
     Positive,
     checked,
 )
+from keras_vit.layers.keras_layers import check_float
 from keras_vit.models import ImageModel
 from keras_vit.models.other_size import at_size, rebuild
 from keras_vit.ops import replicas
@@ -98,8 +99,8 @@ class SelfDistillation(keras.Model):
             "places", `[B, M]`, and "shares", `[B, M]`.
 
     Raises:
-        ValueError: If the model takes videos or no images of `local_size`, or
-            if patches are to be masked of a model without.
+        ValueError: If the model takes videos or no images of `local_size`, is
+            quantised, or if patches are to be masked of a model without.
 
     Reference:
         Caron et al. 2021; Zhou et al. 2022 (iBOT, 2111.07832); Oquab et al.
@@ -372,6 +373,7 @@ def _check(model):
             "`model` must take images and have no head (include_top=False). "
             f"Received: {model.name!r} of inputs {model.input_shape}"
         )
+    check_float(model, "model")
 
 
 def _head(settings, width, name):

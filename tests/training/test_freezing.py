@@ -58,6 +58,13 @@ def test_a_linear_probe_moves_the_head_alone():
     assert changed(before, values_of(model)) == {"head/kernel", "head/bias"}
 
 
+def test_a_quantized_head_is_no_linear_probe():
+    model = seeded_vit()
+    model.quantize("int8", filters="head")
+    with pytest.raises(ValueError, match="`model` must be in a float"):
+        training.train_head_only(model)
+
+
 @pytest.mark.parametrize("remat", [False, True])
 def test_low_rank_updates_move_head_and_updates_alone(tmp_path, remat):
     model = seeded_vit(remat=remat)

@@ -397,6 +397,10 @@ def test_what_cannot_be_is_refused():
     vit = keras_vit.ViT(**distilled.TINY | dict(include_top=True))
     with pytest.raises(ValueError, match="no head"):
         training.SelfDistillation(vit, training.DINO(total_steps=1))
+    vit = keras_vit.ViT(**distilled.TINY | dict(include_top=False))
+    vit.quantize("int8")
+    with pytest.raises(ValueError, match="`model` must be in a float"):
+        training.SelfDistillation(vit, training.DINO(total_steps=1))
     for wrong, message in (
         (dict(centring="none"), "`centring` must be"),
         (dict(total_steps=0), "`total_steps` must be"),
