@@ -56,8 +56,6 @@ def main(arguments: list[str]) -> int:
             name: functools.partial(run, images[:batch_size])
             for name, run in runs.items()
         }
-        for call in calls.values():
-            call()  # compiles
         for name, seconds in measure.rounds(calls, options.rounds).items():
             low, high = 1e3 * min(seconds), 1e3 * max(seconds)
             middle = 1e3 * statistics.median(seconds)

@@ -87,8 +87,6 @@ def _throughput(model, loaded, batch_size, rounds):
         "model.predict": lambda: model.predict(images, batch_size, verbose=0),
         "SavedModel": lambda: serve(images=constant)["logits"].numpy(),
     }
-    for run in candidates.values():
-        run()  # compiles
     seconds = measure.rounds(candidates, rounds)
     rates = {
         name: batch_size / statistics.median(found)

@@ -32,24 +32,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--batch_size", type=command.count, default=8)
     parser.add_argument("--rounds", type=command.count, default=5)
     options, rest = parser.parse_known_args(arguments)
-    calls = {
-        name: step(words, options.batch_size)
-        for name, words in (
-            ("config", rest),
-            ("other", [f"--config={options.other}"]),
-        )
-    }
-    for call in calls.values():
-        call()
+    words = {"config": rest, "other": [f"--config={options.other}"]}
+    calls = {name: step(x, options.batch_size) for name, x in words.items()}
     found = measure.rounds(calls, options.rounds, time.process_time)
     for name, seconds in found.items():
         print(f"--{name}: {statistics.median(seconds):.3g} s")
-    pairs = zip(found["config"], found["other"], strict=True)
-    ratios = [one / other for one, other in pairs]
-    print(
-        f"ratio: {statistics.median(ratios):.3f} "
-        f"({min(ratios):.3f} to {max(ratios):.3f})"
-    )
+    ratio, low, high = measure.ratio(found["other"], found["config"])
+    print(f"ratio: {ratio:.3f} ({low:.3f} to {high:.3f})")
     return 0
 
 

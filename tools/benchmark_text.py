@@ -58,8 +58,6 @@ def main(arguments: list[str]) -> int:
                 name: call(name, model, tower, options.batch_size)
                 for name in there
             }
-            for one in calls.values():
-                one()  # compiles
             found = measure.rounds(calls, options.rounds, clock)
             cells = _cells(found, options.batch_size)
             print(f"| {model}, {tower} | {' | '.join(cells)} |", flush=True)
@@ -80,13 +78,12 @@ def _found():
 
 def _cells(seconds, batch_size):
     """Return milliseconds of each, and the ratios of speeds."""
-    own, cells = seconds["keras_vit"], []
+    cells = []
     for name, of_rounds in seconds.items():
         each = 1e3 * statistics.median(of_rounds) / batch_size
         cells.append(f"{each:.1f} ms")
         if name != "keras_vit":
-            pairs = zip(of_rounds, own, strict=True)
-            ratio = statistics.median(other / mine for other, mine in pairs)
+            ratio, *_ = measure.ratio(seconds["keras_vit"], of_rounds)
             cells.append(f"{ratio:.2f}")
     return cells
 

@@ -7,7 +7,6 @@ divided by that of "explicit" (`set_attention_implementation`), called in turns:
 inference and a training step.
 """
 
-import statistics
 import sys
 
 import keras
@@ -61,16 +60,13 @@ def compare(
             else:
                 model.train_on_batch(x, x)
 
-        call()
         return call
 
     ratios = {}
     for task in ("inference", "training"):
-        names = ("fused", "explicit")
+        names = ("explicit", "fused")
         seconds = measure.rounds({n: function(n, task) for n in names}, rounds)
-        ratios[task] = statistics.median(
-            a / b for a, b in zip(*seconds.values(), strict=True)
-        )
+        ratios[task], *_ = measure.ratio(*seconds.values())
     layers.set_attention_implementation("auto")
     return ratios
 

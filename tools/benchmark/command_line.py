@@ -56,12 +56,10 @@ def main(arguments: list[str]) -> int:
     """Measure and write the tables; return 0."""
     flags = _parsed(arguments)
     output = pathlib.Path(flags.output)
-    asked = flags.backends or [
-        name for name in BACKENDS if importlib.util.find_spec(name)
-    ]
     if flags.process:
         _measure(flags, output / f"{os.environ['KERAS_BACKEND']}.json")
         return 0
+    asked = flags.backends or filter(importlib.util.find_spec, BACKENDS)
     output.mkdir(parents=True, exist_ok=True)
     for backend in () if flags.only_report else asked:
         for process in _processes(flags):
@@ -91,17 +89,15 @@ def _processes(flags):
     """Yield the arguments of each process of a backend."""
     if "speed" in flags.measures:
         yield ["--process=speed"]
-    for measured in ("memory", "batch"):
+    for measured in MEASURES[1:]:
         if measured not in flags.measures:
             continue
-        found = dict.fromkeys(
-            # The size of a batch is what is looked for.
-            dataclasses.replace(case, batch_size=0)
-            if measured == "batch"
-            else case
-            for case in _wanted(flags)
-        )
-        for case, name in itertools.product(found, flags.implementations):
+        found = _wanted(flags)
+        if measured == "batch":  # whose size is looked for
+            found = [dataclasses.replace(case, batch_size=0) for case in found]
+        for case, name in itertools.product(
+            dict.fromkeys(found), flags.implementations
+        ):
             if importlib.util.find_spec(cases.library(name)):
                 one = dataclasses.asdict(case) | dict(implementation=name)
                 options = [f"--{key}s={value}" for key, value in one.items()]
@@ -124,19 +120,16 @@ def _measure(flags, path):
         )
     else:
         (case,), (name,) = _wanted(flags), flags.implementations
-        if flags.process == "memory":
-            run.measure_memory(case, name, path)
-        else:
-            run.measure_batch(case, name, flags.most_images, path)
+        run.measure_alone(flags.process, case, name, flags.most_images, path)
 
 
 def _wanted(flags):
     """Return a case for each combination."""
-    combinations = itertools.product(
-        *(flags.models, flags.image_sizes, flags.batch_sizes),
-        *(flags.tasks, flags.precisions),
+    sizes = flags.models, flags.image_sizes, flags.batch_sizes
+    kinds = flags.tasks, flags.precisions
+    return list(
+        itertools.starmap(cases.Case, itertools.product(*sizes, *kinds))
     )
-    return [cases.Case(*each) for each in combinations]
 
 
 def _parser():

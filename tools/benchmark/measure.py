@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 import re
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -90,24 +91,30 @@ def rounds(
 ) -> dict[str, list]:
     """Call functions in turns; return seconds per call, by round.
 
-    Each was called before. Every other round runs in reverse order, so that
-    none always follows the same one.
-
-    Args:
-        functions: The functions by name.
-        number: Number of rounds.
-        clock: What gives seconds; `time.process_time` where others use the
-            machine.
+    The first call of each, which compiles, is not counted. Every other round
+    runs in reverse order, so that none always follows the same one. `clock`
+    gives seconds; `time.process_time` where others use the machine.
     """
     seconds = {name: [] for name in functions}
     repeats = {}
     for name, function in functions.items():
+        function()
         found = _timed(function, 1, clock)
         repeats[name] = max(1, math.ceil(MIN_SECONDS / found))
     for i in range(number):
         for name in list(functions)[:: -1 if i % 2 else 1]:
             seconds[name].append(_timed(functions[name], repeats[name], clock))
     return seconds
+
+
+def ratio(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
+    """Return our speed divided by theirs: the median, lowest and highest.
+
+    Args:
+        ours, theirs: Seconds of each round.
+    """
+    ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
+    return statistics.median(ratios), min(ratios), max(ratios)
 
 
 def rates(
@@ -157,7 +164,6 @@ def product_rate(dtype: str) -> float:
     def function():
         ops.convert_to_numpy(ops.cast(multiply(a, b)[0, :1], "float32"))
 
-    function()
     times = rounds({"product": function}, 7)["product"]
     return math.prod(size) / min(times)
 

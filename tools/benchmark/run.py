@@ -35,44 +35,35 @@ def measure_cases(
         keras.utils.clear_session()
 
 
-def measure_memory(case: cases.Case, name: str, path: pathlib.Path) -> None:
-    """Measure the memory of one implementation, if it has the model.
-
-    Other results of the JSON file are preserved.
-    """
-    outline, names = _outline(case, [name])
-    if names:
-        make = functools.partial(implementations.make, name, outline, case)
-        peak = measure.peak_memory(make)
-        _add(path, "memory", case, name, bytes=peak)
-        print(f"{case}: {name}, {peak} bytes", flush=True)
-
-
-def measure_batch(
-    case: cases.Case, name: str, most: int, path: pathlib.Path
+def measure_alone(
+    measured: str, case: cases.Case, name: str, most: int, path: pathlib.Path
 ) -> None:
-    """Look for the largest batch of one implementation, if it has the model.
+    """Measure one implementation in this process, if it has the model.
 
     Other results of the JSON file are preserved.
+
+    Args:
+        measured: "memory", or "batch" for the largest one, at most `most`.
     """
     outline, names = _outline(case, [name])
     if not names:
         return
 
-    def fits(images):
+    def make(images):
         one = dataclasses.replace(case, batch_size=images)
-        make = functools.partial(implementations.make, name, outline, one)
-        return measure.fits(make)
+        return functools.partial(implementations.make, name, outline, one)
 
-    images = measure.largest(fits, most)
-    _add(path, "batches", case, name, images=images, most=most)
-    print(f"{case}: {name}, batches of {images} fit", flush=True)
-
-
-def _add(path, part, case, name, **measured):
-    """Add what was measured of a case to a part of the JSON file."""
+    row = dict(**dataclasses.asdict(case), implementation=name)
+    if measured == "memory":
+        part, peak = "memory", measure.peak_memory(make(case.batch_size))
+        row |= dict(bytes=peak)
+        print(f"{case}: {name}, {peak} bytes", flush=True)
+    else:
+        images = measure.largest(lambda n: measure.fits(make(n)), most)
+        part = "batches"
+        row |= dict(images=images, most=most)
+        print(f"{case}: {name}, batches of {images} fit", flush=True)
     found = _opened(path)
-    row = dict(**dataclasses.asdict(case), implementation=name, **measured)
     found[part] = _replace(found[part], [row])
     path.write_text(json.dumps(found, indent=1))
 

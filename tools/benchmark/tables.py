@@ -1,47 +1,37 @@
 """Summarises the files of the backends as Markdown and as a picture."""
 
-import dataclasses
 import pathlib
 import statistics
+import typing
 
 from tools import markdown, pictures
-from tools.benchmark import cases, picture, run
+from tools.benchmark import cases, measure, picture, run
 
 _OURS = ("keras_vit", "keras_vit_compiled")
 _TITLES = dict(tensorflow="TensorFlow", jax="JAX", torch="PyTorch")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Result:
+class Result(typing.NamedTuple):
     """What was found out about one implementation of a case.
 
-    Attributes:
-        backend: Title of the backend of keras_vit.
-        case: What was measured.
-        implementation: One of `cases.IMPLEMENTATIONS`.
-        speed: Images (or clips) per second, the median of the rounds.
-        ratio: Speed of keras_vit divided by this one, the median; None for
-            keras_vit itself.
-        spread: The lowest and the highest ratio of a round.
-        utilization: Multiply-accumulates per second, as part of those of the
-            fastest product of matrices of that precision.
-        first_seconds: Time to make the model and its first result.
+    `speed` is images (or clips) per second, the median of the rounds; `ratio`
+    what `measure.ratio` returns, None for keras_vit itself; `utilization`
+    multiply-accumulates per second, as part of those of the fastest product of
+    matrices of that precision; `first_seconds` the time to make the model and
+    its first result.
     """
 
     backend: str
     case: cases.Case
     implementation: str
     speed: float
-    ratio: float | None
-    spread: tuple[float, float] | None
+    ratio: tuple[float, float, float] | None
     utilization: float
     first_seconds: float
 
     def __str__(self) -> str:  # noqa: D105
-        if self.ratio is None or self.spread is None:
-            return ""
-        low, high = self.spread
-        return f"{self.ratio:.2f} ({low:.2f} to {high:.2f})"
+        text = "{:.2f} ({:.2f} to {:.2f})"
+        return text.format(*self.ratio) if self.ratio else ""
 
 
 def results(files: dict[str, dict]) -> list[Result]:
@@ -52,32 +42,21 @@ def results(files: dict[str, dict]) -> list[Result]:
             rates[precision] = max(rate, rates.get(precision, 0))
     found = []
     for backend, contents in files.items():
-        times = {
-            (cases.of_row(row), row["implementation"]): row["seconds"]
-            for row in contents["rows"]
+        rows = {
+            (cases.of_row(row), row["implementation"]): row
+            for row in sorted(contents["rows"], key=_order)
         }
-        for row in sorted(contents["rows"], key=_order):
-            case, name = cases.of_row(row), row["implementation"]
-            seconds = row["seconds"]
-            speed = case.batch_size / statistics.median(seconds)
+        for (case, name), row in rows.items():
             is_compiled = name != cases.library(name)
-            ours = times.get((case, _OURS[is_compiled]))
-            ours = ours or times.get((case, _OURS[0]))
-            ratios = None
+            ours = rows.get((case, _OURS[is_compiled]))
+            ours = ours or rows.get((case, _OURS[0]))
+            ratio = None
             if ours and name not in _OURS:
-                ratios = [b / a for a, b in zip(ours, seconds, strict=True)]
-            found.append(
-                Result(
-                    backend=_TITLES[backend],
-                    case=case,
-                    implementation=name,
-                    speed=speed,
-                    ratio=statistics.median(ratios) if ratios else None,
-                    spread=(min(ratios), max(ratios)) if ratios else None,
-                    utilization=speed * row["macs"] / rates[case.precision],
-                    first_seconds=row["first_seconds"],
-                )
-            )
+                ratio = measure.ratio(ours["seconds"], row["seconds"])
+            speed = case.batch_size / statistics.median(row["seconds"])
+            use = speed * row["macs"] / rates[case.precision]
+            about = _TITLES[backend], case, name, speed, ratio, use
+            found.append(Result(*about, row["first_seconds"]))
     return found
 
 
@@ -109,36 +88,42 @@ def summary(found: list[Result]) -> str:
     """Return our speed, and its ratio to that of the others, by case."""
     cells: dict = {}
     for result in found:
+        name, text = _name(result.implementation), str(result)
         row = cells.setdefault((result.case, result.backend), {})
-        name = _name(result.implementation)
-        if result.ratio is None:
-            row[name] = f"{result.speed:.3g} images/s"
-        else:
-            row[f"/ {name}"] = str(result)
+        row[f"/ {name}" if text else name] = (
+            text or f"{result.speed:.3g} images/s"
+        )
     return _by_case(cells)
 
 
 def memory(files: dict[str, dict]) -> str:
     """Return the peaks of memory by case, "" if none were measured."""
-    cells: dict = {}
-    for backend, contents in files.items():
-        for row in sorted(contents["memory"], key=_order):
-            size = row["bytes"]
-            text = "" if size is None else f"{size / 2**30:.2f} GiB"
-            key = cases.of_row(row), _TITLES[backend]
-            cells.setdefault(key, {})[_name(row["implementation"])] = text
-    return _by_case(cells) if cells else ""
+
+    def size(row):
+        known = row["bytes"] is not None
+        return f"{row['bytes'] / 2**30:.2f} GiB" if known else ""
+
+    return _of_part(files, "memory", size)
 
 
 def batches(files: dict[str, dict]) -> str:
     """Return the largest batches by case, "" if none were looked for."""
+
+    def images(row):
+        end = "" if row["images"] < row["most"] else " or more"
+        return f"{row['images']} images{end}"
+
+    return _of_part(files, "batches", images)
+
+
+def _of_part(files, part, text_of):
+    """Return the table of a part of the files, "" if it is empty."""
     cells: dict = {}
     for backend, contents in files.items():
-        for row in sorted(contents["batches"], key=_order):
-            end = "" if row["images"] < row["most"] else " or more"
+        for row in sorted(contents[part], key=_order):
             key = cases.of_row(row), _TITLES[backend]
-            text = f"{row['images']} images{end}"
-            cells.setdefault(key, {})[_name(row["implementation"])] = text
+            name = _name(row["implementation"])
+            cells.setdefault(key, {})[name] = text_of(row)
     return _by_case(cells) if cells else ""
 
 
