@@ -50,8 +50,7 @@ def main(arguments: list[str]) -> int:
     names = command.several(known=MODELS)
     add("--models", type=names, default=[*MODELS], help="such as ViT-B/16")
     flags = parser.parse_args(arguments)
-    tpu = slices.find(flags.slice)
-    slices.prepare(tpu)
+    tpu = slices.prepare(flags.slice)
     header = ("", "parameters", "MACs", "exaFLOPs", "img/s/core", "batch", "by")
     print("".join(f"{name:>15}" for name in header))
     batches = tuple(sorted(flags.batches))
@@ -62,28 +61,18 @@ def main(arguments: list[str]) -> int:
 
 
 def costs(
-    constructor: str,
-    given: dict,
-    tpu: slices.Slice,
-    image_size: int,
-    batches: tuple[int, ...],
+    constructor: str, given: dict, tpu: slices.Slice, image_size: int, batches
 ) -> tuple[str, ...]:
-    """Return the cells of a model's line; call `slices.prepare` before.
-
-    The fastest batch counts. ValueError if not even the smallest fits.
-    """
+    """Return the cells of a model's line, of its fastest batch."""
     import keras_vit
-    from keras_vit.distribution import layouts
 
     given = given | dict(input_shape=(image_size, image_size, 3))
     cost = counts.cost_of(constructor, **given)
     images = EPOCHS * cost_figure.JFT_IMAGES
     pre_training = cost_figure.exaflops(cost.macs, images)
     build = functools.partial(getattr(keras_vit, constructor), **given)
-    layout = layouts.distribution("data", slices.devices(tpu))
-    with compiler.mixed_bfloat16():
-        inference = compiler.Inference(build, layout, tpu)
-        best, batch, source = fastest(inference, tpu, batches)
+    inference = compiler.in_bfloat16(compiler.Inference, build, tpu)
+    best, batch, source = fastest(inference, tpu, batches)
     return (
         f"{cost.parameters / 1e6:.2f} M",
         f"{cost.macs / 1e9:.2f} G",
@@ -95,11 +84,13 @@ def costs(
 
 
 def fastest(
-    inference: compiler.Inference,
-    tpu: slices.Slice,
-    batches: tuple[int, ...],
+    inference: compiler.Step, tpu: slices.Slice, batches: tuple[int, ...]
 ) -> tuple[float, int, str]:
-    """Return images per second and core, their batch, and the source."""
+    """Return images per second and core, their batch, and the source.
+
+    Raises:
+        ValueError: If not even the smallest batch fits.
+    """
     found = []
     for batch in batches:
         try:

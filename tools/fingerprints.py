@@ -45,10 +45,9 @@ def thumbnail(image) -> np.ndarray | None:
     tf = tensorflow()
     try:
         with tf.device("CPU"):
-            if isinstance(image, bytes):
-                small = _from_bytes()(image)
-            else:
-                small = _from_pixels()(np.asarray(image, "float32"))
+            is_file = isinstance(image, bytes)
+            pixels = image if is_file else np.asarray(image, "float32")
+            small = _shrinking(is_file)(pixels)
     except tf.errors.OpError as error:
         raise ValueError(
             "`image` must decode as JPEG, PNG, GIF, BMP or WebP: "
@@ -73,26 +72,17 @@ def coarse(thumbnails) -> np.ndarray:
 
 
 def coarse_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the coarse distances of all pairs.
+    """Return the distances of all pairs of `coarse`, `[B, M]` float32.
 
-    Args:
-        first: `[B, 64]` of `coarse`.
-        second: `[M, 64]` of `coarse`.
-
-    Returns:
-        `[B, M]` float32; each is independent of the others in the batch.
+    Each is independent of the others in the batch.
     """
     return 1 - (first @ second.T) / LENGTH**2
 
 
 def distance(first: np.ndarray, second: np.ndarray) -> float:
-    """Compare two images finely, each with parts of the other.
+    """Compare two thumbnails finely, each with parts of the other.
 
-    Args:
-        first, second: Thumbnails, `[32, 32]`.
-
-    Returns:
-        The smallest distance, to 4 digits.
+    The smallest distance counts, to 4 digits.
     """
     a, b = (_spectra(one, FINE, WINDOWS) for one in (first, second))
     # The first part is the complete image.
@@ -130,19 +120,15 @@ def _basis(frequencies, windows):
 
 
 @functools.cache
-def _from_bytes():
+def _shrinking(is_file):
+    """Return what makes a thumbnail of the bytes of a file, or of pixels."""
     tf = tensorflow()
+    if not is_file:
+        pixels = tf.TensorSpec((None, None, None), "float32")
+        return tf.function(_shrink, input_signature=[pixels])
     return tf.function(
         lambda encoded: _shrink(decode_image(encoded)),
         input_signature=[tf.TensorSpec((), "string")],
-    )
-
-
-@functools.cache
-def _from_pixels():
-    tf = tensorflow()
-    return tf.function(
-        _shrink, input_signature=[tf.TensorSpec((None, None, None), "float32")]
     )
 
 

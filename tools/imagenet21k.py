@@ -42,7 +42,19 @@ TOLD_EVERY = 100_000
 @command.entry
 def main(arguments: list[str]) -> int:
     """Convert as the command line specifies, and print a summary."""
-    flags = _parse(arguments)
+    parser = command.Parser(description=__doc__)
+    add, count = parser.add_argument, command.count
+    add("archive", metavar="ARCHIVE")
+    add("out", metavar="OUT")
+    add("--shards", type=count, default=1024, help="files to train on (1024)")
+    share = "share of the images held out (0.004, some 50,000)"
+    add("--eval_fraction", type=float, default=0.004, help=share)
+    add("--classes", metavar="FILE", help="WordNet ids by index, one a line")
+    listed = "images to leave out: the CSV of tools.near_duplicates, or\n"
+    add("--exclude", metavar="FILE", help=f"{listed}WNID/FILE on each line")
+    add("--broken", choices=("error", "skip"), default="error")
+    add("--md5", default="", help="what the archive's MD5 must be")
+    flags = parser.parse_args(arguments)
     about = convert(
         flags.archive,
         flags.out,
@@ -149,22 +161,6 @@ def read_classes(path: str) -> tuple[str, ...]:
             f"a line. Received: {(wrong + twice)[:5] or 'nothing'}"
         )
     return tuple(names)
-
-
-def _parse(arguments):
-    parser = command.Parser(description=__doc__)
-    add, count = parser.add_argument, command.count
-    add("archive", metavar="ARCHIVE")
-    add("out", metavar="OUT")
-    add("--shards", type=count, default=1024, help="files to train on (1024)")
-    share = "share of the images held out (0.004, some 50,000)"
-    add("--eval_fraction", type=float, default=0.004, help=share)
-    add("--classes", metavar="FILE", help="WordNet ids by index, one a line")
-    listed = "images to leave out: the CSV of tools.near_duplicates, or\n"
-    add("--exclude", metavar="FILE", help=f"{listed}WNID/FILE on each line")
-    add("--broken", choices=("error", "skip"), default="error")
-    add("--md5", default="", help="what the archive's MD5 must be")
-    return parser.parse_args(arguments)
 
 
 def _size_of(archive):

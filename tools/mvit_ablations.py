@@ -137,8 +137,7 @@ def main(arguments: list[str]) -> int:
     flags = parser.parse_args(arguments)
     memory = None
     if not flags.no_memory:
-        tpu = slices.find(flags.slice)
-        slices.prepare(tpu)
+        tpu = slices.prepare(flags.slice)
         memory = functools.partial(peak_memory, tpu=tpu, clips=flags.clips)
     return print_tables(TABLES, memory)
 
@@ -177,7 +176,6 @@ def peak_memory(row: Row, tpu: slices.Slice, clips: int) -> str:
     import keras
 
     import keras_vit
-    from keras_vit.distribution import layouts
 
     def compiled():
         constructor = getattr(keras_vit, row.constructor)
@@ -188,11 +186,9 @@ def peak_memory(row: Row, tpu: slices.Slice, clips: int) -> str:
         )
         return model
 
-    layout = layouts.distribution("data", slices.devices(tpu))
+    step = compiler.in_bfloat16(compiler.Step, compiled, tpu)
     try:
-        with compiler.mixed_bfloat16():
-            step = compiler.Step(compiled, layout, tpu)
-            program = step.compile(clips * tpu.num_devices)
+        program = step.compile(clips * tpu.num_devices)
     except compiler.DoesNotFit as error:
         return f"> {_gib(error.needs)}"
     return _gib(program.hbm)

@@ -83,19 +83,12 @@ def draw(speeds: dict[str, float], device: str):
 
 def _compiled(device):
     """Return a function of a model's name and batches to its speed."""
-    tpu = slices.find(device)
-    slices.prepare(tpu)  # before Keras is imported
-
-    from keras_vit.distribution import layouts
-
-    layout = layouts.distribution("data", slices.devices(tpu))
+    tpu = slices.prepare(device)  # before Keras is imported
 
     def measure(name, batches):
-        with compiler.mixed_bfloat16():
-            inference = compiler.Inference(
-                functools.partial(build, name), layout, tpu
-            )
-            return axial_figure.fastest(inference, tpu, batches)
+        make = functools.partial(build, name)
+        inference = compiler.in_bfloat16(compiler.Inference, make, tpu)
+        return axial_figure.fastest(inference, tpu, batches)
 
     return measure
 

@@ -21,11 +21,13 @@ our own.
 """
 
 import csv
-import dataclasses
 import functools
 import io
+import itertools
 import os
+import pathlib
 import sys
+import typing
 from collections.abc import Sequence
 
 import numpy as np
@@ -44,16 +46,11 @@ PART, BATCH = 4096, 64
 COARSE_THRESHOLD = 0.3
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Images:
-    """Consecutive images of a data set.
+class Images(typing.NamedTuple):
+    """Consecutive images of a data set, from `start` up to `stop`.
 
-    Attributes:
-        dataset: The data set, as in the command line.
-        role: "pretrain" or "test".
-        data_dir: Where TFDS keeps prepared data; "" is its default.
-        start: The first.
-        stop: The end.
+    `dataset` and `data_dir` are those of the command line; `role` is "pretrain"
+    or "test".
     """
 
     dataset: str
@@ -67,54 +64,40 @@ class Images:
 def main(arguments: list[str]) -> int:
     """Search as the command line specifies, and print a summary."""
     cut = arguments.index("--") if "--" in arguments else len(arguments)
-    flags = _parse(arguments[:cut])
-    datasets = {"pretrain": [flags.pretrain], "test": flags.test}
-    parts = {
-        role: cut_into_parts(names, role, flags.data_dir)
-        for role, names in datasets.items()
-    }
-    _print_sizes(parts)
+    parser = command.Parser(description=__doc__)
+    add = parser.add_argument
+    add("--pretrain", required=True, metavar="DATASET")
+    add("--test", required=True, action="append", metavar="DATASET")
+    add("--output", default="near_duplicates.csv")
+    add("--threshold", type=float, default=0.1, help="greatest distance (0.1)")
+    add("--data_dir", default="", help="where TFDS keeps data")
+    add("--broken", choices=("error", "skip"), default="error")
+    add("--dry", action="store_true", help="print what would be compared")
+    flags = parser.parse_args(arguments[:cut])
+    pretrain = _parts(flags.pretrain, "pretrain", flags.data_dir)
+    tests = (_parts(name, "test", flags.data_dir) for name in flags.test)
+    test = list(itertools.chain(*tests))
     if not flags.dry:
-        counts = search(
-            parts["pretrain"],
-            parts["test"],
-            flags.output,
-            threshold=flags.threshold,
-            broken=flags.broken,
-            options=arguments[cut + 1 :],
-        )
+        counts = search(pretrain, test, flags, options=arguments[cut + 1 :])
         for name, count in sorted(counts.items()):
             print(f"{name}: {count:,}")
         print(f"wrote {flags.output}")
     return 0
 
 
-def cut_into_parts(
-    datasets: list[str], role: str, data_dir: str = "", size: int = PART
-) -> list[Images]:
-    """Divide data sets into parts for workers.
-
-    Of NAME without @SPLIT, "pretrain" is the part on which recipes train,
-    "test" that on which they evaluate.
-    """
-    parts = []
-    for dataset in datasets:
-        count, _ = _find(dataset, role, data_dir)
-        parts += [
-            Images(dataset, role, data_dir, start, min(start + size, count))
-            for start in range(0, count, size)
-        ]
-    return parts
+def _parts(dataset, role, data_dir):
+    """Divide a data set into parts for workers, and print its size."""
+    count = _find(dataset, role, data_dir)[0].num_examples
+    print(f"{role} {dataset}: {count:,} image{'s' * (count != 1)}")
+    starts = range(0, count, PART)
+    return [
+        Images(dataset, role, data_dir, start, min(start + PART, count))
+        for start in starts
+    ]
 
 
 def search(
-    pretrain: list[Images],
-    test: list[Images],
-    output: str,
-    *,
-    threshold: float = 0.1,
-    broken: str = "error",
-    options: Sequence[str] = (),
+    pretrain: list[Images], test: list[Images], flags, options: Sequence[str]
 ) -> dict[str, int]:
     """Find near-duplicates of test images and write the list.
 
@@ -124,15 +107,15 @@ def search(
     Args:
         pretrain: The pre-training images.
         test: The test images; a million of them need 1.3 GB in a worker.
-        output: CSV file to write; may be in a bucket if Beam supports that.
-        threshold: The largest distance of near-duplicates.
-        broken: "error", or "skip" to count images that do not decode.
+        flags: Those of the command line. The output may be in a bucket if Beam
+            supports that.
         options: Options of Beam, such as `["--runner=DirectRunner"]`.
 
     Returns:
         The numbers of images read, broken and flat, and of pairs and
         pre-training images found.
     """
+    threshold, broken = flags.threshold, flags.broken
     beam = _beam()
     if not 0 < threshold <= COARSE_THRESHOLD:
         raise ValueError(
@@ -164,37 +147,17 @@ def search(
         | "text" >> beam.Map(_text)
         | "write"
         >> beam.io.WriteToText(
-            output, shard_name_template="", append_trailing_newlines=False
+            flags.output,
+            shard_name_template="",
+            append_trailing_newlines=False,
         )
     )
     _ = rows | "count" >> beam.Map(_count_found)
     result = pipeline.run()
     result.wait_until_finish()
     own = beam.metrics.MetricsFilter().with_namespace(__name__)
-    found = result.metrics().query(own)
-    counters = found["counters"]
+    counters = result.metrics().query(own)["counters"]
     return {x.key.metric.name: x.committed or x.attempted for x in counters}
-
-
-def _parse(arguments):
-    parser = command.Parser(description=__doc__)
-    add = parser.add_argument
-    add("--pretrain", required=True, metavar="DATASET")
-    add("--test", required=True, action="append", metavar="DATASET")
-    add("--output", default="near_duplicates.csv")
-    add("--threshold", type=float, default=0.1, help="greatest distance (0.1)")
-    add("--data_dir", default="", help="where TFDS keeps data")
-    add("--broken", choices=("error", "skip"), default="error")
-    add("--dry", action="store_true", help="print what would be compared")
-    return parser.parse_args(arguments)
-
-
-def _print_sizes(parts):
-    for images in (one for role in parts.values() for one in role):
-        size, _ = _find(images.dataset, images.role, images.data_dir)
-        if images.stop == size:  # the last part
-            unit = "image" if size == 1 else "images"
-            print(f"{images.role} {images.dataset}: {size:,} {unit}")
 
 
 def _beam():
@@ -207,7 +170,11 @@ def _count(name, by=1):
 
 @functools.cache
 def _find(dataset, role, data_dir):
-    """Return (number of examples, function from a range to their iterator)."""
+    """Return the source of a data set, and what reads TFRecords, else None.
+
+    Of NAME without @SPLIT, "pretrain" is the part on which recipes train,
+    "test" that on which they evaluate.
+    """
     name, split = dataset, ""
     if "@" in dataset and not os.path.exists(dataset):
         name, split = dataset.rsplit("@", 1)
@@ -215,45 +182,36 @@ def _find(dataset, role, data_dir):
     parts = data.load(
         name, train_split=split, eval_split=split, data_dir=data_dir
     )
-    source = parts[role == "test"]
-    path = os.path.expanduser(name)
+    path, read = os.path.expanduser(name), None
     if records.exists(path):
-        split = split or (
-            "train" if role == "pretrain" else records.evaluation_split(path)
-        )
-        read = functools.partial(_of_records, records.read(path, split))
+        own = "train" if role == "pretrain" else records.evaluation_split(path)
+        read = records.read(path, split or own)
+    return parts[role == "test"], read
+
+
+def _examples(images):
+    """Yield the names and images of a part; of paths, their bytes."""
+    source, read = _find(images.dataset, images.role, images.data_dir)
+    start, stop = images.start, images.stop
+    if read is not None:
+        for name, image in read(start, stop).as_numpy_iterator():
+            yield name.decode(), image
     elif source.stream is not None:
-        read = functools.partial(_of_stream, source.stream)
+        examples = source.stream(start, stop).as_numpy_iterator()
+        for i, (image, _) in enumerate(examples, start):
+            yield str(i), image
     else:
-        read = functools.partial(_of_source, source)
-    return source.num_examples, read
-
-
-def _of_records(read, start, stop):
-    for name, image in read(start, stop).as_numpy_iterator():
-        yield name.decode(), image
-
-
-def _of_stream(stream, start, stop):
-    examples = stream(start, stop).as_numpy_iterator()
-    for i, (image, _) in enumerate(examples, start):
-        yield str(i), image
-
-
-def _of_source(source, start, stop):
-    names = exclusions.names_of(source)
-    for i in range(start, stop):
-        if source.paths is None:
-            yield names[i], source.images[i]
-        else:
-            with open(source.paths[i], "rb") as file:
-                yield names[i], file.read()
+        names = exclusions.names_of(source)
+        for i in range(start, stop):
+            if source.paths is None:
+                yield names[i], source.images[i]
+            else:
+                yield names[i], pathlib.Path(source.paths[i]).read_bytes()
 
 
 def _thumbnails(images, broken):
     """Yield (data set, name, thumbnail) of the comparable images."""
-    _, read = _find(images.dataset, images.role, images.data_dir)
-    for name, image in read(images.start, images.stop):
+    for name, image in _examples(images):
         _count(f"{images.role} images")
         try:
             thumbnail = fingerprints.thumbnail(image)

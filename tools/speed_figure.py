@@ -118,25 +118,21 @@ class Compiled:
     """Points from the TPU compiler, for one core of a slice."""
 
     def __init__(self, name: str):
-        self.tpu = slices.find(name)
+        self.tpu = slices.prepare(name)
         self.name = self.tpu.name
-        slices.prepare(self.tpu)
 
     def __call__(self, name: str, size: int, batches: list[int]) -> Point:
         """Return the point of a model; tries these batch sizes too."""
-        from keras_vit.distribution import layouts
-
-        # One device is enough, because inference needs no communication.
-        devices = slices.devices(self.tpu)[:1]
-        layout = layouts.distribution("data", devices)
         model = functools.partial(build, name, size)
-        with compiler.mixed_bfloat16():
-            inference = compiler.Inference(model, layout, self.tpu)
-            largest, program = largest_batch(inference.compile)
-            found = {largest: program} if largest else {}
-            for batch in batches:
-                if batch < largest:
-                    found[batch] = inference.compile(batch)
+        # One device is enough, because inference needs no communication.
+        inference = compiler.in_bfloat16(
+            compiler.Inference, model, self.tpu, most=1
+        )
+        largest, program = largest_batch(inference.compile)
+        found = {largest: program} if largest else {}
+        for batch in batches:
+            if batch < largest:
+                found[batch] = inference.compile(batch)
         cores = self.tpu.num_cores / self.tpu.num_devices
         speeds = [(0.0, 0, "compiler")]
         for batch, program in found.items():
@@ -206,8 +202,13 @@ class Measured:
 
         def seconds(batch):
             shape = (batch, *model.input_shape[1:])
-            images = jax.device_put(np.zeros(shape, "uint8"), self.device)
-            jax.block_until_ready(forward(variables, images))  # compiles
+            try:
+                images = jax.device_put(np.zeros(shape, "uint8"), self.device)
+                jax.block_until_ready(forward(variables, images))  # compiles
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error):
+                    raise
+                raise compiler.DoesNotFit(0, 0) from None
             times = []
             while len(times) < 3 or (sum(times) < 1 and len(times) < 20):
                 start = time.perf_counter()
@@ -215,17 +216,9 @@ class Measured:
                 times.append(time.perf_counter() - start)
             return min(times)
 
-        def fitting(batch):
-            try:
-                return seconds(batch)
-            except jax.errors.JaxRuntimeError as error:
-                if "RESOURCE_EXHAUSTED" not in str(error):
-                    raise
-                raise compiler.DoesNotFit(0, 0) from None
-
         found, largest = [], 0
         if not self.is_processor:
-            largest, best = largest_batch(fitting)
+            largest, best = largest_batch(seconds)
             found = [(largest / best, largest)] if largest else []
         for batch in batches or (1, 8):
             if batch < (largest or batch + 1):

@@ -81,7 +81,7 @@ def reach_of(name: str) -> tuple[np.ndarray, bool]:
         axes = AXES[name](blocks[0])
         for layer in axes:
             others = [other for other in axes if other is not layer]
-            with calling(dict.fromkeys(others, identity)):
+            with calling(dict.fromkeys(others, lambda x, **_: x)):
                 along = dependencies(blocks[0], grid)
             numbers[along[middle] & (numbers == 1)] = 0.5
     averages = not steps[0].all() and dependencies(blocks[0], grid).all()
@@ -170,11 +170,6 @@ def calling(functions: dict):
             del layer.call
 
 
-def identity(x, training=None):
-    """Return the input."""
-    return x
-
-
 def without_averages(blocks) -> dict:
     """Return functions without averages over the map, for `calling`.
 
@@ -193,14 +188,12 @@ def without_averages(blocks) -> dict:
     return functions
 
 
-def _scaled(layer, x, **arguments):
+def _scaled(layer, x, **_):
     return x * layer.gamma
 
 
-def _of_zeros(function, x, **arguments):
-    import keras
-
-    return function(keras.ops.zeros_like(x), **arguments)
+def _of_zeros(function, x, **given):
+    return function(0 * x, **given)
 
 
 def draw(found: dict[str, np.ndarray]):

@@ -114,7 +114,7 @@ def test_without_libtpu_one_sentence_says_what_to_install(monkeypatch):
     with pytest.raises(
         ValueError, match="pip install -r requirements/tpu-plan.txt"
     ):
-        slices.prepare(slices.find("v3-8"))
+        slices.prepare("v3-8")
 
 
 def test_collectives_are_read_with_their_groups_and_loops():

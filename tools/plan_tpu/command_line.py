@@ -45,8 +45,7 @@ def main(arguments: list[str]) -> int:
     theirs += "\nor 'keras', that of the same model in plain Keras"
     add("--compare", metavar="CHECKOUT", help=theirs)
     flags, rest = parser.parse_known_args(arguments)
-    tpu = slices.find(flags.slice)
-    slices.prepare(tpu)
+    tpu = slices.prepare(flags.slice)
     config = _config(rest)
     if flags.sweep:
         return _sweep(config, tpu, flags)

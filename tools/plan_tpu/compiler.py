@@ -4,7 +4,6 @@ No array is created: variables are shapes, and the step is compiled but not run.
 Needs the JAX backend; call `slices.prepare` first.
 """
 
-import contextlib
 import dataclasses
 import math
 import re
@@ -342,15 +341,24 @@ def step_time(program: Program, tpu: slices.Slice) -> tuple[float, str]:
     return roofline(program, tpu)["step"], "roofline"
 
 
-@contextlib.contextmanager
-def mixed_bfloat16():
-    """Make layers of Keras compute in bfloat16, with float32 variables."""
+def in_bfloat16(kind, build: Callable, tpu: slices.Slice, most=None) -> Step:
+    """Return a step in bfloat16, with float32 variables and data parallelism.
+
+    Args:
+        kind: `Step` or `Inference`.
+        build: See `Step`.
+        tpu: The slice.
+        most: How many of its devices; None for all.
+    """
     import keras
 
+    from keras_vit.distribution import layouts
+
+    layout = layouts.distribution("data", slices.devices(tpu)[:most])
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        yield
+        return kind(build, layout, tpu)
     finally:
         keras.config.set_dtype_policy(policy)
 

@@ -147,8 +147,12 @@ def all_slices() -> dict[str, Slice]:
     return found
 
 
-def prepare(tpu: Slice) -> None:
-    """Prepare this process for planning; JAX must not have started."""
+def prepare(name: str) -> Slice:
+    """Prepare this process for planning, and return the slice of a name.
+
+    JAX must not have started.
+    """
+    tpu = find(name)
     if importlib.util.find_spec("libtpu") is None:
         raise ValueError(
             "The TPU compiler is in libtpu, which is not installed: "
@@ -170,6 +174,7 @@ def prepare(tpu: Slice) -> None:
     # Hide the compiler's messages, unless they are enabled.
     os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
+    return tpu
 
 
 def devices(tpu: Slice) -> list:
