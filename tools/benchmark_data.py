@@ -1,7 +1,7 @@
 """Measures an input pipeline stage by stage and names its bottleneck.
 
     python -m tools.benchmark_data [--dataset path/to/images] [--compare]
-    python -m tools.benchmark_data --augment medium1 --image_size 224 --json
+    python -m tools.benchmark_data --augment medium1 --image_size 224
 
 Each stage is measured together with the previous ones: reading in shuffled
 order, decoding within the Inception crop, resizing, flips and augmentation,
@@ -13,8 +13,6 @@ with, and prints how many cores feed it: as many as this machine's rate per core
 asks for, provided that reading keeps up.
 """
 
-import contextlib
-import json
 import math
 import os
 import sys
@@ -36,46 +34,53 @@ _MIN_CROPS = 8192
 @command.entry
 def main(arguments: list[str]) -> int:
     """Measure, and print the table."""
-    options = _parser().parse_args(arguments)
-    with contextlib.ExitStack() as stack:
-        folder = options.dataset
-        if not folder:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
+    parser = command.Parser(description=__doc__)
+    add, count = parser.add_argument, command.count
+    add("--dataset", default="", help="as in data.load; '' synthesises one")
+    add("--data_dir", default="", help="where TFDS keeps prepared data")
+    add("--images", type=count, default=256, help="how many to synthesise")
+    add("--image_size", type=count, default=224, help="pixels of a side")
+    add("--batch_size", type=count, default=64)
+    add("--augment", nargs="*", default=[], help="layers or settings by name")
+    add("--seconds", type=float, default=3.0, help="for a stage and round")
+    add("--rounds", type=count, default=3)
+    add("--compare", action="store_true", help="to a bare loop")
+    add("--accelerator", type=float, default=0.0, help="a model's images/s")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        if not options.dataset:
             write_noise(folder, options.images)
         source, _ = data.load(
-            folder, data_dir=options.data_dir, eval_fraction=0.01
+            options.dataset or folder,
+            data_dir=options.data_dir,
+            eval_fraction=0.01,
         )
-        pipelines = stages(
-            source,
-            image_size=(options.image_size,) * 2,
-            batch_size=options.batch_size,
-            augment_texts=tuple(options.augment),
-            cache=options.cache,
-        )
+        sizes: dict = dict(batch_size=options.batch_size)
+        sizes["image_size"] = (options.image_size,) * 2
+        pipelines = stages(source, tuple(options.augment), **sizes)
         if options.compare:
-            pipelines |= _compared(source, options)
+            ours = data.train_batches(source, **sizes, flip=False, seed=SEED)
+            pipelines |= dict(ours=ours, bare=bare_loop(source, **sizes))
         rates = measure.rates(
             {name: batches.__iter__ for name, batches in pipelines.items()},
             options.batch_size,
             options.seconds,
             options.rounds,
         )
-    report = summarise(rates, measure.processors(), options.accelerator)
-    print(json.dumps(report) if options.json else _table(report))
+    print(_table(summarise(rates, measure.processors(), options.accelerator)))
     return 0
 
 
 def stages(
     source: data.Source,
+    augment_texts: tuple[str, ...],
     *,
     image_size: tuple[int, int],
     batch_size: int,
-    augment_texts: tuple[str, ...] = (),
-    cache: bool = False,
 ) -> dict:
     """Return the pipelines of `train_batches` up to each of its stages."""
     shard = order.Shard(batch_size)
-    reading = order.Reading(shard=shard, seed=SEED, cache=cache)
+    reading = order.Reading(shard=shard, seed=SEED)
     of_image, _ = augment.find_layers(augment_texts, len(source.class_names))
 
     def up_to(last):
@@ -101,7 +106,6 @@ def stages(
         batch_size=batch_size,
         image_size=image_size,
         augment=augment_texts,
-        cache=cache,
         seed=SEED,
     )
     return {name: up_to(name) for name in names} | {"batching": complete}
@@ -164,9 +168,9 @@ def summarise(
         accelerator: Images per second that a model needs; 0 if unknown.
 
     Returns:
-        What --json prints: milliseconds that each stage adds, images per second
-        of the complete pipeline and one core ("per_core"); if asked for,
-        the median "ratio" of ours to bare, and the "cores" that feed the model.
+        Milliseconds that each stage adds, images per second of the complete
+        pipeline and one core ("per_core"); if asked for, the median "ratio" of
+        ours to bare, and the "cores" that feed the model.
     """
     rates = {name: max(found) for name, found in rounds.items()}
     before, added = 0.0, {}
@@ -206,16 +210,6 @@ def write_noise(folder: str, count: int) -> None:
         tf.io.write_file(path, tf.io.encode_jpeg(pixels, quality=90))
 
 
-def _compared(source, options):
-    arguments = dict(
-        image_size=(options.image_size,) * 2, batch_size=options.batch_size
-    )
-    return {
-        "ours": data.train_batches(source, **arguments, flip=False, seed=SEED),
-        "bare": bare_loop(source, **arguments),
-    }
-
-
 def _table(report):
     lines = [f"{'up to':14}{'images/s':>10}{'adds ms':>10}"]
     for name, rate in report["images_per_second"].items():
@@ -232,24 +226,6 @@ def _table(report):
     if "cores" in report:
         lines.append(f"The accelerator needs {report['cores']} such cores.")
     return "\n".join(lines)
-
-
-def _parser():
-    parser = command.Parser(description=__doc__)
-    add, count = parser.add_argument, command.count
-    add("--dataset", default="", help="as in data.load; '' synthesises one")
-    add("--data_dir", default="", help="where TFDS keeps prepared data")
-    add("--images", type=count, default=256, help="how many to synthesise")
-    add("--image_size", type=count, default=224, help="pixels of a side")
-    add("--batch_size", type=count, default=64)
-    add("--augment", nargs="*", default=[], help="layers or settings by name")
-    add("--cache", action="store_true", help="keep encoded images in memory")
-    add("--seconds", type=float, default=3.0, help="for a stage and round")
-    add("--rounds", type=count, default=3)
-    add("--compare", action="store_true", help="to a bare loop")
-    add("--accelerator", type=float, default=0.0, help="a model's images/s")
-    add("--json", action="store_true", help="print one line of JSON")
-    return parser
 
 
 if __name__ == "__main__":

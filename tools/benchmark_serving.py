@@ -35,62 +35,52 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=command.count, default=5)
     options = parser.parse_args(arguments)
     print(f"Keras {keras.__version__} on {keras.backend.backend()}")
-    with tempfile.TemporaryDirectory() as folder:
-        model = _random(options.model)
-        path = os.path.join(folder, "first", "1")
-        start = time.perf_counter()
-        keras_vit.export_savedmodel(model, path)
-        print(f"{options.model}: exported in {_since(start):.1f} s")
-        _sizes(model, path)
-        start = time.perf_counter()
-        loaded = tf.saved_model.load(path)
-        print(f"  loaded in {_since(start):.2f} s")
-        _throughput(model, loaded, options.batch_size, options.rounds)
-        model = _random(options.request_model)
-        path = os.path.join(folder, "second", "1")
-        keras_vit.export_savedmodel(model, path)
-        _latency(tf.saved_model.load(path), options)
+    model, loaded = _exported(options.model)
+    _throughput(model, loaded, options.batch_size, options.rounds)
+    _, loaded = _exported(options.request_model)
+    _latency(loaded, options)
     return 0
 
 
-def _random(name):
+def _exported(name):
+    """Return a model with random weights and its SavedModel; print sizes."""
     model = getattr(keras_vit, name)()
-    rng = np.random.default_rng(0)
     kernel = model.get_layer("head").kernel
+    rng = np.random.default_rng(0)
     kernel.assign(rng.normal(size=kernel.shape) * 0.02)
-    return model
+    with tempfile.TemporaryDirectory() as folder:
+        path, start = os.path.join(folder, "1"), time.perf_counter()
+        keras_vit.export_savedmodel(model, path)
+        print(f"{name}: exported in {_since(start):.1f} s")
+        files, start = measure.bytes_of(path), time.perf_counter()
+        loaded = tf.saved_model.load(path)
+        print(f"  loaded in {_since(start):.2f} s")
+    weights = sum(
+        int(np.prod(w.shape)) * np.dtype(w.dtype).itemsize
+        for w in model.weights
+    )
+    print(
+        f"  {files:,} bytes of files for {weights:,} of weights: "
+        f"{files / weights:.4f}"
+    )
+    return model, loaded
 
 
 def _since(start):
     return time.perf_counter() - start
 
 
-def _sizes(model, path):
-    weights = sum(
-        int(np.prod(w.shape)) * np.dtype(w.dtype).itemsize
-        for w in model.weights
-    )
-    files = measure.bytes_of(path)
-    print(
-        f"  {files:,} bytes of files for {weights:,} of weights: "
-        f"{files / weights:.4f}"
-    )
-
-
 def _throughput(model, loaded, batch_size, rounds):
-    size = model.input_shape[1:]
-    rng = np.random.default_rng(0)
-    images = rng.uniform(0, 255, (batch_size, *size)).astype("float32")
-    serve = loaded.signatures["logits"]
-    constant = tf.constant(images)
+    shape = (batch_size, *model.input_shape[1:])
+    images = np.random.default_rng(0).uniform(0, 255, shape).astype("float32")
+    serve, constant = loaded.signatures["logits"], tf.constant(images)
     candidates = {
         "model.predict": lambda: model.predict(images, batch_size, verbose=0),
         "SavedModel": lambda: serve(images=constant)["logits"].numpy(),
     }
-    seconds = measure.rounds(candidates, rounds)
     rates = {
         name: batch_size / statistics.median(found)
-        for name, found in seconds.items()
+        for name, found in measure.rounds(candidates, rounds).items()
     }
     for name, rate in rates.items():
         print(f"  {name}: {rate:.2f} images a second, batches of {batch_size}")

@@ -1,6 +1,6 @@
 """Compares the pipeline of video files with a bare loop of PyAV.
 
-    python -m tools.benchmark_video [--dataset path/to/videos] [--json]
+    python -m tools.benchmark_video [--dataset path/to/videos]
 
 The bare loop only opens the same files, seeks to the frames of the first epoch,
 decodes the clip and converts its frames to RGB of the given size, in as many
@@ -9,10 +9,8 @@ as H.264 of 320 x 240 pixels to a temporary directory.
 """
 
 import concurrent.futures
-import contextlib
 import functools
 import itertools
-import json
 import os
 import pathlib
 import sys
@@ -32,25 +30,26 @@ SEED = 0
 @command.entry
 def main(arguments: list[str]) -> int:
     """Measure, and print clips per second."""
-    options = _parser().parse_args(arguments)
-    with contextlib.ExitStack() as stack:
-        folder = options.dataset
-        if not folder:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
+    parser = command.Parser(description=__doc__)
+    add, count = parser.add_argument, command.count
+    add("--dataset", default="", help="folder of videos; '' synthesises one")
+    add("--videos", type=count, default=16, help="how many to synthesise")
+    add("--num_frames", type=count, default=16, help="frames of a clip")
+    add("--frame_step", type=count, default=4, help="frames between them")
+    add("--image_size", type=count, default=224, help="pixels of a side")
+    add("--batch_size", type=count, default=8)
+    add("--seconds", type=float, default=5.0, help="for each in a round")
+    add("--rounds", type=count, default=3)
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        if not options.dataset:
             write_noise(folder, options.videos)
-        source, _ = data.load(folder, eval_fraction=0.01)
+        source, _ = data.load(options.dataset or folder, eval_fraction=0.01)
         rates = measure_both(source, options)
-    report = dict(
-        clips_per_second=rates,
-        ratio=rates["ours"] / rates["bare"],
-        threads=os.cpu_count(),
-    )
-    if options.json:
-        print(json.dumps(report))
-        return 0
     for name, rate in rates.items():
         print(f"{name:6}{rate:10.2f} clips/s")
-    print(f"Ours reaches {report['ratio']:.3f} of a bare loop of PyAV.")
+    ratio = rates["ours"] / rates["bare"]
+    print(f"Ours reaches {ratio:.3f} of a bare loop of PyAV.")
     return 0
 
 
@@ -142,21 +141,6 @@ def write_noise(folder: str, count: int, num_frames: int = 150) -> None:
                 )
                 container.mux(stream.encode(frame))
             container.mux(stream.encode())
-
-
-def _parser():
-    parser = command.Parser(description=__doc__)
-    add, count = parser.add_argument, command.count
-    add("--dataset", default="", help="folder of videos; '' synthesises one")
-    add("--videos", type=count, default=16, help="how many to synthesise")
-    add("--num_frames", type=count, default=16, help="frames of a clip")
-    add("--frame_step", type=count, default=4, help="frames between them")
-    add("--image_size", type=count, default=224, help="pixels of a side")
-    add("--batch_size", type=count, default=8)
-    add("--seconds", type=float, default=5.0, help="for each in a round")
-    add("--rounds", type=count, default=3)
-    add("--json", action="store_true", help="print one line of JSON")
-    return parser
 
 
 if __name__ == "__main__":

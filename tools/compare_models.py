@@ -20,7 +20,6 @@ import io
 import pathlib
 import re
 import sys
-import time
 import typing
 
 from keras_vit_cli import command
@@ -138,23 +137,25 @@ def row_of(constructor: str) -> Row:
 def speed(constructor: str, batch_size: int, seconds: float = 2.0) -> float:
     """Return images (or videos) per second of a model at inference.
 
-    Their size is that of the other columns; the first two calls compile.
+    Their size is that of the other columns.
     """
     import numpy as np
 
     import keras_vit
+    from tools.benchmark import measure
 
     model = getattr(keras_vit, constructor)(
         input_shape=model_tables._shape(constructor)
     )
     images = np.zeros((batch_size, *model.input_shape[1:]), "uint8")
-    for _ in range(2):  # compiles
-        model.predict_on_batch(images)
-    calls, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds:
-        model.predict_on_batch(images)
-        calls += 1
-    return calls * batch_size / (time.perf_counter() - start)
+    model.predict_on_batch(images)  # compiles, as does the first below
+
+    def batches():
+        while True:
+            yield model.predict_on_batch(images)
+
+    rates = measure.rates(dict(model=batches), batch_size, seconds, 1)
+    return rates["model"][0]
 
 
 def cells(rows: list[Row]) -> tuple[list[str], list[list[str]]]:

@@ -10,6 +10,7 @@ what has arrived, waits at most 5 ms for more, and runs a batch, padded to 1, 2,
 relative to the fastest the median and the 95th percentile of the latency.
 """
 
+import functools
 import os
 import pathlib
 import queue
@@ -22,8 +23,10 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vit
+from keras_vit.inspection import figures
 from keras_vit_cli import command
 from tools import markdown, pictures
+from tools.benchmark import measure as timing
 
 WAIT = 0.005  # seconds, of deployment/batching.config
 
@@ -73,7 +76,14 @@ def measure(serve, batches, loads, seconds: float):
         size = 1 << (count - 1).bit_length()  # padded, as the server does
         serve(image_bytes=tf.constant([image] * size))["scores"].numpy()
 
-    rates = {n: _rate(answer, n, seconds / 4) for n in map(int, batches)}
+    def answers(count):
+        while True:
+            yield answer(count)
+
+    rates = {}
+    for n in map(int, batches):
+        repeated = dict(batch=functools.partial(answers, n))
+        ((rates[n],),) = timing.rates(repeated, n, seconds / 4, 1).values()
     found: dict = {}
     for rate in (load * max(rates.values()) for load in loads):
         found[rate] = {}
@@ -99,9 +109,7 @@ def report(rates, found) -> str:
 
 def draw(rates, found):
     """Return a figure of the latencies that `measure` does."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 3.5), layout="constrained")
+    figure = figures.new_figure(6, 3.5)
     axes = figure.add_subplot()
     for i, n in enumerate(rates):
         low, high = np.array([of_load[n] for of_load in found.values()]).T
@@ -154,15 +162,6 @@ def _send(arrived, gaps):
         time.sleep(max(0.0, due - time.perf_counter()))
         arrived.put(due)
     arrived.put(None)
-
-
-def _rate(answer, count, seconds):
-    answer(count)  # traces
-    start, images = time.perf_counter(), 0
-    while time.perf_counter() - start < seconds:
-        answer(count)
-        images += count
-    return images / (time.perf_counter() - start)
 
 
 if __name__ == "__main__":

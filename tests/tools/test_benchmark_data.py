@@ -20,7 +20,7 @@ def source(tmp_path_factory):
 
 def test_the_last_stage_is_the_pipeline_itself(source):
     stages = benchmark_data.stages(
-        source, image_size=(8, 8), batch_size=4, augment_texts=("MixUp",)
+        source, ("MixUp",), image_size=(8, 8), batch_size=4
     )
     assert list(stages) == NAMES
     expected = data.train_batches(
