@@ -92,11 +92,9 @@ def main(arguments: list[str]) -> int:
     if flags.write:
         PAGE.write_text(update(PAGE.read_text()))
         return 0
+    names = flags.model or _known()
     if flags.slides:
-        names = [row[1] for table in SLIDES.values() for row in table]
-        names = [name for name in names if name in _known()]
-    else:
-        names = flags.model or _known()
+        names = [row[1] for row in sum(SLIDES.values(), ()) if row[1]]
     rows = [row_of(name) for name in names]
     if flags.batch_size:
         size = flags.batch_size
@@ -162,15 +160,14 @@ def cells(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """Return the header of a table and its lines."""
     header = ["model", "family", "input", "parameters (M)", "GMACs"]
     header += ["activations (M)", "top-1 (%)"]
+    if any(row.speed for row in rows):
+        header.append("images/s here")
     lines = []
     for row in rows:
         counted = row.parameters / 1e6, row.macs / 1e9, row.activations / 1e6
-        counted = [f"{number:.2f}" for number in counted]
-        lines.append([row.model, row.family, row.input, *counted, row.top1])
-    if any(row.speed for row in rows):
-        header.append("images/s here")
-        for line, row in zip(lines, rows, strict=True):
-            line.append(f"{row.speed:.1f}")
+        line = [row.model, row.family, row.input]
+        line += [f"{number:.2f}" for number in counted] + [row.top1]
+        lines.append(line + ([f"{row.speed:.1f}"] if row.speed else []))
     return header, lines
 
 
@@ -215,10 +212,7 @@ def update(text: str) -> str:
 
 def draw(rows: list[Row]):
     """Draw accuracy on ImageNet, where known, against multiply-accumulates."""
-    from keras_vit.inspection import figures
-
-    figure = figures.new_figure(7.5, 5)
-    axes = figure.add_subplot()
+    figure, axes = pictures.axes_of(7.5, 5)
     families = {}
     for row in rows:
         if re.fullmatch(r"[\d.]+", row.top1):
@@ -235,10 +229,8 @@ def draw(rows: list[Row]):
             label=family,
         )
         for row, point in zip(members, points, strict=True):
-            place = dict(xytext=(5, 4), textcoords="offset points")
-            axes.annotate(row.model, point, **place, fontsize=7)
-    axes.set_xscale("log")
-    axes.set_xlabel("multiply-accumulates [G]")
+            pictures.name(axes, row.model, point, fontsize=7)
+    axes.set(xscale="log", xlabel="multiply-accumulates [G]")
     axes.set_ylabel("published top-1 on ImageNet [%]")
     pictures.plain(axes)
     axes.margins(x=0.15)

@@ -118,14 +118,14 @@ def cost_of(folder: pathlib.Path) -> float | None:
         if not (folder / "config.json").is_file():
             return None
         config, derived = runs.config_of(folder)
+    path = folder / "last.keras"
+    if not path.is_file():
+        return None
     import keras
 
     import keras_vit
 
     images = config["data.batch_size"] * derived["total_steps"]
-    path = folder / "last.keras"
-    if not path.is_file():
-        return None
     model = keras.models.load_model(path, compile=False)
     return exaflops(keras_vit.cost(model).macs, images)
 
@@ -137,8 +137,7 @@ def draw(
     """Draw a panel for each data set, and one for the paper's average.
 
     Args:
-        paper: Name, exaFLOPs, and accuracies on `paper_tables.TABLE_6_DATASETS`
-            of the paper's models.
+        paper: (name, exaFLOPs, accuracies on `paper_tables.TABLE_6_DATASETS`).
         ours: The result of `points_of`.
     """
     from keras_vit.inspection import figures
@@ -170,9 +169,8 @@ def draw(
                 (shown["our runs"],) = axes.plot(
                     cost, mean, "*", color=OURS, markersize=13
                 )
-                place = dict(xytext=(6, 6), textcoords="offset points")
                 style = dict(fontsize=8, color=OURS)
-                axes.annotate(label, (cost, mean), **place, **style)
+                pictures.name(axes, label, (cost, mean), **style)
         _decorate(axes, title, "transfer accuracy [%]" if i == 0 else None)
     order = [name for name in (*KINDS, "our runs") if name in shown]
     handles = [shown[name] for name in order]

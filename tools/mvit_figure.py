@@ -63,18 +63,13 @@ def build(name: str, _=None):
 
 def draw(speeds: dict[str, float], device: str):
     """Draw clips per second against the paper's accuracy."""
-    from keras_vit.inspection import figures
-
-    figure = figures.new_figure(5.2, 4.2)
-    axes = figure.add_subplot()
+    figure, axes = pictures.axes_of(5.2, 4.2)
     for name, speed in speeds.items():
         colour = "#8c8c8c" if name == "ViT-B" else "#4c72b0"
         axes.plot(speed, MODELS[name][2], "o", color=colour)
-        place = dict(xytext=(6, 4), textcoords="offset points")
-        axes.annotate(name, (speed, MODELS[name][2]), fontsize=9, **place)
-    axes.set_xscale("log")
+        pictures.name(axes, name, (speed, MODELS[name][2]), fontsize=9)
     where = "measured here" if device == HERE else f"a core of {device}"
-    axes.set_xlabel(f"clips per second, {where}")
+    axes.set(xscale="log", xlabel=f"clips per second, {where}")
     axes.set_ylabel("accuracy on Kinetics-400, the paper's (%)")
     axes.margins(0.2)
     pictures.plain(axes)

@@ -95,25 +95,21 @@ def apart(image: np.ndarray, gap: int = 4) -> np.ndarray:
 
 def _draw_ratios(axes, ratios):
     rows = list(ratios.items())[::-1]
-    for i, (_, by_precision) in enumerate(rows):
-        for offset, (precision, colour) in zip(
-            (0.2, -0.2), COLOURS.items(), strict=True
-        ):
-            value = by_precision.get(precision)
-            if value is not None:
-                axes.barh(i + offset, value, 0.38, color=colour)
-                text = f"{value:.2f}"
-                axes.text(value + 0.03, i + offset, text, va="center", size=8)
-    for name, colour in COLOURS.items():
-        axes.barh(0, 0, color=colour, label=name)
-    names = [
-        f"{backend}, {task} / {other}" for (backend, task, other), _ in rows
-    ]
+    offsets = zip((0.2, -0.2), COLOURS.items(), strict=True)
+    for offset, (precision, colour) in offsets:
+        values = {
+            i + offset: found[precision]
+            for i, (_, found) in enumerate(rows)
+            if precision in found
+        }
+        style = dict(color=colour, label=precision)
+        bars = axes.barh(list(values), list(values.values()), 0.38, **style)
+        axes.bar_label(bars, fmt="%.2f", padding=3, fontsize=8)
+    names = ["{}, {} / {}".format(*key) for key, _ in rows]
     axes.set_yticks(range(len(rows)), names, fontsize=9)
     axes.axvline(1, color="black", linewidth=1)
-    axes.set_xlim(0, 2.5)
+    axes.set(xlim=(0, 2.5), title="ViT-B/16 on two CPU cores")
     axes.set_xlabel("speed of keras_vit / that of the other library")
-    axes.set_title("ViT-B/16 on two CPU cores")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="upper right", fontsize=9)
 

@@ -52,11 +52,10 @@ class Point:
     """The runs of one model and training.
 
     Attributes:
-        name: Its name.
         compute: exaFLOPs.
         error: Share of wrong answers, the mean of the seeds.
         standard_error: That of `error`; NaN if unknown.
-        group: "held out", or whether it is on the frontier.
+        group: A key of `MARKS`.
     """
 
     name: str
@@ -187,23 +186,19 @@ def points_of(found: list[runs.Run], dataset: str = "") -> list[Point]:
 
 
 def grouped(points: list[Point], hold_out: int) -> list[Point]:
-    """Return the points with their groups.
+    """Return the points, in the order of their compute, with their groups.
 
-    Args:
-        points: The points, in the order of their compute.
-        hold_out: The number of those of the most compute to hold out.
+    The last `hold_out` are held out.
     """
     count = len(points) - hold_out
-
-    def group(point):
-        beaten = any(_beats(other, point) for other in points[:count])
-        return LEFT_OUT if beaten else FITTED
-
-    groups = [group(point) for point in points[:count]] + hold_out * [HELD_OUT]
-    return [
-        dataclasses.replace(point, group=each)
-        for point, each in zip(points, groups, strict=True)
-    ]
+    found = []
+    for i, point in enumerate(points):
+        group = HELD_OUT
+        if i < count:
+            beaten = any(_beats(other, point) for other in points[:count])
+            group = LEFT_OUT if beaten else FITTED
+        found.append(dataclasses.replace(point, group=group))
+    return found
 
 
 def _beats(other, point):
@@ -322,10 +317,8 @@ def report(law: Law, points: list[Point], further: float) -> str:
         )
     lines += ["", "E = a (C + d)^-b + c, C in exaFLOPs; intervals of 95 %"]
     lines += [_parameter(name, *x) for name, x in law.parameters().items()]
-    lines.append("")
-    for point in points:
-        if point.group == HELD_OUT:
-            lines.append(_prediction(law, point))
+    held_out = [point for point in points if point.group == HELD_OUT]
+    lines += ["", *(_prediction(law, point) for point in held_out)]
     value, low, high = law.error(further, noise=True)
     lines.append(
         f"At {further:.4g} exaFLOPs: error {value:.2%} ({low:.2%} to "
@@ -358,10 +351,7 @@ def draw(law: Law, points: list[Point], further: float):
     """Draw the errors against compute, the law and its band."""
     from matplotlib import ticker
 
-    from keras_vit.inspection import figures
-
-    figure = figures.new_figure(6.4, 4.4)
-    axes = figure.add_subplot()
+    figure, axes = pictures.axes_of(6.4, 4.4)
     computes = [point.compute for point in points] + [further]
     x = np.geomspace(min(computes), max(computes), 100)
     value, low, high = law.error(x)
@@ -388,13 +378,11 @@ def draw(law: Law, points: list[Point], further: float):
         label=f"predicted: {value:.1%}",
         **bars | dict(marker="D", markerfacecolor="none", color=BLUE),
     )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set(xscale="log", xlabel="compute of training, exaFLOPs")
+    axes.set(yscale="log", ylabel="error of the last evaluation")
     axes.yaxis.set_major_locator(ticker.MaxNLocator(6))
     axes.yaxis.set_major_formatter(ticker.PercentFormatter(1))
     axes.yaxis.set_minor_locator(ticker.NullLocator())
-    axes.set_xlabel("compute of training, exaFLOPs")
-    axes.set_ylabel("error of the last evaluation")
     axes.set_title("Bars and band: intervals of 95 %", loc="left", fontsize=10)
     pictures.plain(axes, which="both")
     axes.legend(frameon=False, fontsize=9)

@@ -23,7 +23,6 @@ import numpy as np
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.inspection import figures
 from keras_vit_cli import command
 from tools import markdown, pictures
 from tools.benchmark import measure as timing
@@ -109,8 +108,7 @@ def report(rates, found) -> str:
 
 def draw(rates, found):
     """Return a figure of the latencies that `measure` does."""
-    figure = figures.new_figure(6, 3.5)
-    axes = figure.add_subplot()
+    figure, axes = pictures.axes_of(6, 3.5)
     for i, n in enumerate(rates):
         low, high = np.array([of_load[n] for of_load in found.values()]).T
         style: dict = dict(color=f"C{i}", marker="o", markersize=4)
