@@ -31,7 +31,6 @@ class Settings:
     Attributes:
         architecture: A keras_vit.models.vit.ViTConfig.
         representation_size: Width of the tanh layer before the head; 0 without.
-        image_shape: Height, width, channels.
         dtype: "bfloat16" or "float32", of products and their results.
         loss: A function of labels and logits.
         learning_rate: A function of the step.
@@ -170,11 +169,13 @@ def compile_step(
 def _check(name, settings):
     """Refuse what the authors' code cannot express."""
     shape = settings.architecture
-    default = {field.name: field.default for field in dataclasses.fields(shape)}
     same = "drop_path_rate position_embedding position_placement resnet_depths "
     same += "gelu_approximate layer_norm_epsilon"
     different = [
-        name for name in same.split() if getattr(shape, name) != default[name]
+        field.name
+        for field in dataclasses.fields(shape)
+        if field.name in same.split()
+        and getattr(shape, field.name) != field.default
     ]
     if shape.pooling not in ("token", "gap"):
         different.append("pooling")

@@ -15,6 +15,7 @@ read nor downloaded, but those of a teacher in a file.
 """
 
 import ast
+import contextlib
 import itertools
 import json
 import pathlib
@@ -66,8 +67,9 @@ def settings(sweep: str, config) -> list[dict]:
     found = {}
     for part in filter(str.strip, sweep.split(";")):
         name, equals, values = part.partition("=")
-        name = name.strip()
-        value = _value(config, name)
+        name, value = name.strip(), None
+        with contextlib.suppress(AttributeError):
+            value = fields.get(config, name)
         if not equals or not isinstance(value, bool | int | float | str):
             raise ValueError(
                 "--sweep must be fields of the config and their values, such "
@@ -81,19 +83,9 @@ def settings(sweep: str, config) -> list[dict]:
     ]
 
 
-def _value(config, path):
-    try:
-        return fields.get(config, path)
-    except AttributeError:
-        return None
-
-
 def _as(kind, text):
-    if kind is str:
-        return text
     try:
-        value = ast.literal_eval(text)
-        return kind({"0": False, "1": True}.get(text, value))
+        return text if kind is str else kind(ast.literal_eval(text))
     except (ValueError, SyntaxError):
         raise ValueError(
             f"--sweep must give values of type {kind.__name__}. "
@@ -103,7 +95,7 @@ def _as(kind, text):
 
 def _config(arguments):
     """Read --config and its overrides as the recipes do."""
-    from recipes import cli
+    from recipes import cli  # imports Keras
 
     config, *_ = cli.parse(["plan_tpu", *arguments], DEFAULT_CONFIG)
     planner.check(config)

@@ -21,20 +21,26 @@ _SAME = {
     "model.tune": "all",
 }
 _DTYPES = {"mixed_bfloat16": "bfloat16", "float32": "float32"}
+# Quantity -> the unit that a report states it in, and its text.
+_UNITS = {
+    "seconds": (1, "{:.4f} s"),
+    "bytes": (1e9, "{:.2f} GB"),
+    "cycles": (1e6, "{:.1f} M"),
+    "operations": (1e12, "{:.3f} TFLOP"),
+    "memory": (2**30, "{:.2f} GiB"),
+    "summed": (1e6, "{:.1f} MB"),
+    "parameters": (1, "{:,.0f}"),
+}
+PLAIN = "keras"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Two training steps on a slice.
+    """Two training steps on a slice, of one config.
 
-    Attributes:
-        tpu: The slice.
-        model, dataset, dtype_policy, batch_size: Of the config.
-        clip_norm, weight_decay, dropout_rate: Of the config.
-        repository: "big_vision", "vision_transformer", or "keras" for the
-            same model without the recipe.
-        ours, theirs: The compiled programs; the bytes needed, if a step does
-            not fit.
+    `repository` is "big_vision", "vision_transformer", or "keras" for the same
+    model without the recipe. `ours` and `theirs` are the compiled programs; the
+    bytes needed, if a step does not fit.
     """
 
     tpu: slices.Slice
@@ -50,17 +56,11 @@ class Comparison:
     theirs: compiler.Program | int
 
 
-PLAIN = "keras"
-
-
 def make(config, tpu: slices.Slice, other: str) -> Comparison:
     """Compile both steps; ValueError if the two cannot be the same.
 
-    Args:
-        config: That of our step.
-        tpu: The slice.
-        other: A checkout of the authors' code, or "keras" for our model without
-            the recipe.
+    `other` is a checkout of the authors' code, or "keras" for our model without
+    the recipe.
     """
     different = [k for k, v in _SAME.items() if fields.get(config, k) != v]
     dtype_policy = config.model.dtype_policy
@@ -169,16 +169,16 @@ def report(found: Comparison) -> str:
 def _quantities(program):
     """Return the numbers to compare, those of one device."""
     if isinstance(program, int):
-        return {"memory": program}
-    return {
-        "seconds": program.compiler_seconds,
-        "bytes": program.bytes,
-        "cycles": program.cycles,
-        "operations": program.flops,
-        "memory": program.hbm,
-        "summed": sum(c.bytes for c in program.collectives),
-        "parameters": program.parameters,
-    }
+        return dict(memory=program)
+    return dict(
+        seconds=program.compiler_seconds,
+        bytes=program.bytes,
+        cycles=program.cycles,
+        operations=program.flops,
+        memory=program.hbm,
+        summed=sum(c.bytes for c in program.collectives),
+        parameters=program.parameters,
+    )
 
 
 def _cell(name, quantities):
@@ -187,12 +187,5 @@ def _cell(name, quantities):
         return "does not fit"
     if name in ("seconds", "cycles") and not value:
         return "no estimate"
-    return {
-        "seconds": lambda: f"{value:.4f} s",
-        "bytes": lambda: f"{value / 1e9:.2f} GB",
-        "cycles": lambda: f"{value / 1e6:.1f} M",
-        "operations": lambda: f"{value / 1e12:.3f} TFLOP",
-        "memory": lambda: f"{value / 2**30:.2f} GiB",
-        "summed": lambda: f"{value / 1e6:.1f} MB",
-        "parameters": lambda: f"{value:,}",
-    }[name]()
+    unit, text = _UNITS[name]
+    return text.format(value / unit)

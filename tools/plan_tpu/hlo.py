@@ -81,7 +81,11 @@ def collectives(text: str, num_devices: int) -> list[Collective]:
                 continue
             seen.add(key)
             kind, group = match["kind"], _group(line, num_devices)
-            shapes = _shapes(match["result"])
+            # (element type, number of elements) of each array
+            shapes = [
+                (name, math.prod(map(int, filter(None, sizes.split(",")))))
+                for name, sizes in _SHAPE.findall(match["result"])
+            ]
             if match["start"] and kind != "all-reduce":
                 # Operands, results, and the context of an asynchronous
                 # operation.
@@ -193,14 +197,6 @@ def _group(line, num_devices):
     if listed:
         return len(listed[1].split(","))
     return num_devices
-
-
-def _shapes(text):
-    """Return (element type, number of elements) of each array."""
-    return [
-        (name, math.prod(map(int, sizes.split(","))) if sizes else 1)
-        for name, sizes in _SHAPE.findall(text)
-    ]
 
 
 def _bytes(shape):

@@ -37,8 +37,7 @@ class CompilerProcess:
 
     Args:
         make_step: Returns the compiler.Step; called in the other process, so it
-            must be picklable, such as a function of a module or a partial of
-            one.
+            must be picklable.
     """
 
     def __init__(self, make_step: Callable):
@@ -132,11 +131,8 @@ def largest(ask: Callable, start: int, fixed: int) -> int:
     """
     fits, refused, guess = 0, None, start
     while True:
-        between = [
-            size
-            for size in sizes(2 * start if refused is None else refused - 1)
-            if size > fits
-        ]
+        tried = sizes(2 * start if refused is None else refused - 1)
+        between = [size for size in tried if size > fits]
         if not between:
             return fits
         size = min(between, key=lambda size: abs(size - guess))

@@ -10,8 +10,6 @@ class Plan:
     """A training step on a slice, and the cost of the experiment.
 
     Attributes:
-        tpu: The slice.
-        model, dataset, strategy, remat, batch_size: Of the config.
         model_parallel: Devices that share a block.
         micro_batches: Parts of a batch; more than in the config if necessary to
             fit.
@@ -21,14 +19,12 @@ class Plan:
         program: The compiled program; None if nothing fits.
         hbm: Bytes in use on each device.
         roofline: Seconds by the chip's peaks.
-        seconds: Of a step.
-        seconds_from: "compiler" or "roofline".
-        images_per_second: Of the slice.
+        seconds: Of a step, estimated by `seconds_from`: "compiler" or
+            "roofline".
         largest: Largest number of images that fit on each replica; None if not
             searched.
         num_replicas: Devices, or groups of devices that share a block.
-        total_steps: Of the experiment.
-        days: Of the experiment.
+        total_steps, days: Of the experiment.
         core_days: Days times TensorCores.
         paper_core_days: Those of the paper, on TPUv3; or None.
     """
@@ -89,9 +85,7 @@ def report(plan: Plan) -> str:
             "same."
         )
     lines.append("")
-    rows = []
-    if plan.program:
-        rows += _step_rows(plan)
+    rows = _step_rows(plan) if plan.program else []
     if plan.largest is not None:
         largest = f"{_images(plan.largest)} at once on each {unit}"
         everywhere = f"{plan.largest * plan.num_replicas} on all"
@@ -139,11 +133,10 @@ def _step_rows(plan):
         ("work per device", f"{work} read and written in a step"),
     ]
     for c in program.collectives:
-        if c.of_scalars:
-            continue
         text = f"{c.count}, {c.bytes / 1e6:.4g} MB in a step among {c.group} "
         text += f"devices, {c.values / program.parameters:.1%} as many values "
-        rows.append((c.kind, text + "as parameters"))
+        if not c.of_scalars:
+            rows.append((c.kind, text + "as parameters"))
     parts = ", ".join(
         f"{name} {_seconds(roofline[name])}"
         for name in ("compute", "memory", "communication")

@@ -67,17 +67,10 @@ CHIPS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Slice:
-    """A slice; sizes and speeds are those of one JAX device.
+    """A slice; counts are those of all of it, the others of one JAX device.
 
-    Attributes:
-        name: Its name in Cloud TPU, such as "v3-8".
-        generation: Key of `CHIPS`.
-        topology: Chips along each axis, "2x2".
-        num_chips, num_cores, num_devices: Counts of the complete slice.
-        hbm: Bytes of memory.
-        flops: bfloat16 FLOP/s.
-        hbm_bandwidth: Bytes per second from and to memory.
-        ici_bandwidth: Bytes per second to other devices.
+    `name` is that in Cloud TPU, such as "v3-8", `generation` a key of `CHIPS`,
+    `topology` chips along each axis, "2x2", `hbm` in bytes; see `Chip`.
     """
 
     name: str
@@ -126,6 +119,7 @@ def find(name: str) -> Slice:
 def all_slices() -> dict[str, Slice]:
     """Return every slice by its name."""
     found = {}
+    speeds = "flops", "hbm_bandwidth", "ici_bandwidth"
     for generation, chip in CHIPS.items():
         for topology in chip.topologies:
             chips = math.prod(map(int, topology.split("x")))
@@ -140,9 +134,7 @@ def all_slices() -> dict[str, Slice]:
                 num_cores=cores,
                 num_devices=chips * chip.devices,
                 hbm=chip.hbm * 2**30 // chip.devices,
-                flops=chip.flops / chip.devices,
-                hbm_bandwidth=chip.hbm_bandwidth / chip.devices,
-                ici_bandwidth=chip.ici_bandwidth / chip.devices,
+                **{x: getattr(chip, x) / chip.devices for x in speeds},
             )
     return found
 
