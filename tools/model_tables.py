@@ -174,9 +174,7 @@ def arguments(family: str) -> str:
     """Return the table of a builder's arguments, of "all" those in common."""
     from keras_vit.models import ModelArguments
 
-    source = ModelArguments
-    if family != "all":
-        source = _families(family)[0].config
+    source = _families(family)[0].config if family != "all" else ModelArguments
     meanings = {}
     for each in reversed(source.__mro__):  # a config may extend another
         text = inspect.getdoc(each) or ""
@@ -217,21 +215,16 @@ def model_of(constructor: str):
 
 def _shape(constructor):
     """Return the shape of the images of the published accuracy."""
-    known = [entry for entry in _entries(constructor) if entry.top1]
-    if known:
-        size = max(known, key=lambda entry: entry.top1).image_size
-    else:
-        size = PIXELS.get(constructor)
+    best = max(_entries(constructor), key=_top1, default=None)
+    size = PIXELS.get(constructor)
+    if best and best.top1:
+        size = best.image_size
     if size:
         return (size, size, 3)
-    return family_of(constructor).input_shapes.get(constructor, (224, 224, 3))
-
-
-def family_of(constructor: str):
-    """Return the family of a model, of keras_vit.models.families."""
     from keras_vit.models import families
 
-    return families.of(constructor)
+    shapes = families.of(constructor).input_shapes
+    return shapes.get(constructor, (224, 224, 3))
 
 
 def _families(name):
@@ -262,10 +255,12 @@ def _entries(constructor):
 
 def accuracy_of(constructor: str) -> str:
     """Return the published accuracy in percent, "" if unknown."""
-    known = [entry.top1 for entry in _entries(constructor) if entry.top1]
-    if known:
-        return f"{max(known):.2f}"
-    return PUBLISHED.get(constructor, "")
+    best = max(map(_top1, _entries(constructor)), default=0)
+    return f"{best:.2f}" if best else PUBLISHED.get(constructor, "")
+
+
+def _top1(entry):
+    return entry.top1 or 0
 
 
 def _meanings(docstring):

@@ -16,9 +16,9 @@ leaves it out. For a step that does not fit, the memory that it needs is printed
 after ">".
 """
 
-import dataclasses
 import functools
 import sys
+import typing
 
 from keras_vit_cli import command
 from tools import counts
@@ -28,18 +28,12 @@ CLASSES = 400
 AUTHORS = "authors' code"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Row:
-    """A model of a table.
+class Row(typing.NamedTuple):
+    """A model of a table, made by a constructor with some `changes`.
 
-    Attributes:
-        name: The name in the table.
-        constructor: The name of the model's constructor.
-        changes: Further arguments of the constructor.
-        authors: Parameters of the authors' code (None if they were not
-            counted), and billions of its multiply-accumulates; or None.
-        paper: Published millions of parameters and billions of
-            multiply-accumulates, or None.
+    `authors` are parameters of the authors' code, None if they were not
+    counted, and billions of its multiply-accumulates. `paper` are published
+    millions of parameters and billions of multiply-accumulates.
     """
 
     name: str
@@ -83,7 +77,7 @@ TABLES = {
         _base("(1, 2, 2), adaptive", (None, 190.3), key_value_stride=(1, 2, 2)),
         _base("(1, 4, 4), adaptive", (None, 110.7), key_value_stride=(1, 4, 4)),
         _base("(2, 4, 4), adaptive", (None, 83.3), key_value_stride=(2, 4, 4)),
-        dataclasses.replace(BASE, name="(1, 8, 8), adaptive"),
+        BASE._replace(name="(1, 8, 8), adaptive"),
         _base("(2, 8, 8), adaptive", (None, 63.3), key_value_stride=(2, 8, 8)),
         _base("(1, 4, 4)", (None, 70.4), key_value_stride=((1, 4, 4),) * 4),
         _base("(1, 8, 8)", (None, 59.7), key_value_stride=((1, 8, 8),) * 4),
@@ -93,18 +87,18 @@ TABLES = {
             _base(", ".join(map(str, depths)), None, depths=depths)
             for depths in STAGES
         ),
-        dataclasses.replace(BASE, name="1, 2, 11, 2"),
+        BASE._replace(name="1, 2, 11, 2"),
         SMALL,
     ),
     "pooling function": (
         _base("max", (36_513_232, 70.33), pooling_mode="max"),
         _base("average", (36_513_232, 70.33), pooling_mode="avg"),
-        dataclasses.replace(BASE, name="convolution"),
+        BASE._replace(name="convolution"),
     ),
     "positions": (
         _base("none", (36_308_752, 70.60), position_embedding="none"),
         _base("joint", (38_717_296, 70.60), position_embedding="joint"),
-        dataclasses.replace(BASE, name="separate"),
+        BASE._replace(name="separate"),
     ),
     "two scales in ViT-B": (
         Row("one", "VideoViTB16", {}, (86_112_400, 179.56), (87.2, 180)),
@@ -118,7 +112,7 @@ TABLES = {
         ),
     ),
     "input sampling, T x tau": (
-        dataclasses.replace(BASE, name="16 x 4"),
+        BASE._replace(name="16 x 4"),
         Row("32 x 3", "MViTB32x3", {}, (36_611_440, 169.96), (36.6, 170)),
         Row("64 x 3", "MViTB64x3", {}, (36_612_976, 455.06), (36.6, 455)),
     ),
@@ -199,18 +193,13 @@ def _gib(number):
 
 
 def _authors(row):
-    if row.authors is None:
-        return ""
-    parameters, macs = row.authors
-    parameters = "" if parameters is None else f"{parameters:,}, "
-    return f"{parameters}{macs:g} G"
+    parameters, macs = row.authors or (None, 0)
+    counted = f"{parameters:,}, " if parameters else ""
+    return f"{counted}{macs:g} G" if row.authors else ""
 
 
 def _paper(row):
-    if row.paper is None:
-        return ""
-    parameters, macs = row.paper
-    return f"{parameters:g} M, {macs:g} G"
+    return "{:g} M, {:g} G".format(*row.paper) if row.paper else ""
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ that make it longer are numbered, as "run 2", and listed in a table.
 
 import collections
 import csv
-import dataclasses
 import math
 import pathlib
 import statistics
@@ -46,8 +45,7 @@ class Table(typing.NamedTuple):
     rows: list[list[str]]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Line:
+class Line(typing.NamedTuple):
     """The common properties of runs on several data sets.
 
     `settings` are those in which it differs from another line of the same
@@ -140,11 +138,12 @@ def _numbered(lines):
         if len(line.label) > characters or len(line.label.split()) > words:
             own = numbers[line.model]
             own.setdefault(line.settings, f", run {len(own) + 1}")
-    found = {}
-    for line, datasets in lines.items():
+
+    def numbered(line):
         differs = numbers[line.model].get(line.settings, line.differs)
-        found[dataclasses.replace(line, differs=differs)] = datasets
-    return found
+        return line._replace(differs=differs)
+
+    return {numbered(line): datasets for line, datasets in lines.items()}
 
 
 def table_of_runs(lines: dict) -> Table | None:
@@ -277,14 +276,13 @@ def curves_of(lines: dict):
 
     from keras_vit.inspection import figures
 
-    datasets = sorted(
-        {
-            dataset
-            for cells in lines.values()
-            for dataset, members in cells.items()
-            if any(len(run.steps) > 1 for run in members)
-        }
+    repeated = (
+        dataset
+        for cells in lines.values()
+        for dataset, members in cells.items()
+        if any(len(run.steps) > 1 for run in members)
     )
+    datasets = sorted(set(repeated))
     if not datasets:
         return None
     per_row = min(4, len(datasets))
@@ -310,9 +308,8 @@ def curves_of(lines: dict):
         if i % per_row == 0:
             axes.set_ylabel("evaluation accuracy, %")
         pictures.plain(axes)
-    figure.legend(
-        shown.values(), shown, loc="outside lower left", frameon=False
-    )
+    place = dict(loc="outside lower left", frameon=False)
+    figure.legend(shown.values(), shown, **place)
     return figure
 
 

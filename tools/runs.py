@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import json
-import math
 import pathlib
 import re
 import sys
@@ -25,14 +24,8 @@ NON_HYPERPARAMETERS = (
 # The paper's names of pre-training data sets.
 PRETRAINING = dict(imagenet2012="ImageNet", imagenet21k="I21k", jft300m="JFT")
 # The errors of files that no run has written.
-UNREADABLE = (
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-    OSError,
-    csv.Error,
-)
+UNREADABLE = AttributeError, LookupError, TypeError, ValueError, OSError
+UNREADABLE += (csv.Error,)
 # Splits that are not development splits.
 TEST_SPLITS = ("", "test", "validation")
 
@@ -42,15 +35,11 @@ class Run:
     """A model fine-tuned on a data set.
 
     Attributes:
-        folder: Its folder.
         model: Its name in the paper, such as "ViT-B/16".
         pretraining: "ImageNet", "I21k", "JFT", another name, or "" for none.
         epochs: Passes over the pre-training images, if known.
         dataset: Name of the data set, "vtab/" and a task for one of VTAB.
         setting: The other fields of the config.
-        seed: Its seed.
-        accuracy: Accuracy of the last evaluation, in percent. The best one
-            would be selected on the evaluation images.
         steps, curve: Evaluation accuracy in percent after so many steps.
     """
 
@@ -61,9 +50,13 @@ class Run:
     dataset: str
     setting: dict
     seed: int
-    accuracy: float
     steps: tuple[int, ...]
     curve: tuple[float, ...]
+
+    @property
+    def accuracy(self) -> float:
+        """The last one: the best is selected on the evaluation images."""
+        return self.curve[-1]
 
 
 def find(*folders: pathlib.Path) -> list[Run]:
@@ -135,7 +128,6 @@ def _read(folder):
             dataset=_dataset(config["data.dataset"]),
             setting=setting,
             seed=config["seed"],
-            accuracy=curve[-1] if curve else math.nan,
             steps=steps,
             curve=curve,
         )

@@ -140,11 +140,7 @@ def main(arguments: list[str]) -> int:
 def points_of(found: list[runs.Run], dataset: str = "") -> list[Point]:
     """Return the points of runs, in the order of their compute.
 
-    Args:
-        dataset: Name of the data set; "" if all have the same.
-
-    Raises:
-        ValueError: If there are runs of several data sets.
+    `dataset` is the name of the data set; "" if all have the same.
     """
     found = [run for run in found if dataset in ("", run.dataset)]
     datasets = sorted({run.dataset for run in found})
@@ -209,12 +205,7 @@ def _beats(other, point):
 
 
 def fit(points: list[Point], num_samples: int) -> Law:
-    """Fit the law, and that of errors drawn about it.
-
-    Raises:
-        ValueError: If the points cannot show the law: too few, of too little
-            difference in compute, or of errors that do not fall.
-    """
+    """Fit the law, and that of errors drawn about it, if points can show it."""
     _check(points)
     compute = np.array([point.compute for point in points])
     errors = np.array([point.error for point in points])

@@ -1,10 +1,10 @@
 """Points of the figure of inference speed: files, statements and drawing."""
 
 import csv
-import dataclasses
 import itertools
 import math
 import pathlib
+import typing
 
 from tools import pictures
 from tools.plan_tpu import slices
@@ -33,17 +33,11 @@ SOURCES = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Point:
-    """A model at a size of images.
+class Point(typing.NamedTuple):
+    """A model, by its constructor, at a size of images, as requested.
 
-    Attributes:
-        model: Its constructor.
-        image_size: Pixels per side, as requested.
-        largest: Largest batch that fits, a power of two; 0 if unknown.
-        speed: Images per second and core.
-        batch: Batch size of that speed.
-        source: "compiler", "roofline" or "measured".
+    `largest` is the largest batch that fits, a power of two, 0 if unknown;
+    `speed` images per second and core with `batch`, of a key of `SOURCES`.
     """
 
     model: str
@@ -58,7 +52,7 @@ def read(path: pathlib.Path) -> list[Point]:
     """Return the points of a file; none if there is no file."""
     if not path.is_file():
         return []
-    kinds: dict = {each.name: each.type for each in dataclasses.fields(Point)}
+    kinds = Point.__annotations__
     with open(path, newline="") as file:
         return [
             Point(**{name: kinds[name](value) for name, value in row.items()})
@@ -68,13 +62,12 @@ def read(path: pathlib.Path) -> list[Point]:
 
 def append(path: pathlib.Path, point: Point) -> None:
     """Add a point to a file."""
-    row = dataclasses.asdict(point)
     is_new = not path.is_file()
     with open(path, "a", newline="") as file:
-        writer = csv.DictWriter(file, row)
+        writer = csv.writer(file)
         if is_new:
-            writer.writeheader()
-        writer.writerow(row | dict(speed=f"{point.speed:.4g}"))
+            writer.writerow(Point._fields)
+        writer.writerow(point._replace(speed=f"{point.speed:.4g}"))
 
 
 def statements(points: list[Point]) -> list[str]:
@@ -86,25 +79,15 @@ def statements(points: list[Point]) -> list[str]:
         for model, label in MODELS.items():
             first, last = at.get((model, low)), at.get((model, high))
             if first and last and first.speed and last.speed:
-                exponents.append(f"{label} {exponent(first, last):.1f}")
+                power = math.log(first.speed / last.speed, high / low)
+                exponents.append(f"{label} {power:.1f}")
         if exponents:
             lines.append(
                 f"time grows with the size of {name} images, {low} to {high} "
                 f"pixels, by the power of {', '.join(exponents)} (2 is "
                 "linear in the patches, 4 bi-quadratic)"
             )
-    return lines + _memory_statements(at)
-
-
-def exponent(low: Point, high: Point) -> float:
-    """Return the exponent of the image size in the time per image."""
-    ratio = math.log(high.image_size / low.image_size)
-    return math.log(low.speed / high.speed) / ratio
-
-
-def _memory_statements(at):
     largest = {key: point.largest for key, point in at.items()}
-    lines = []
     for vit, resnet in (("ViTL16", "BiTR50x2"), ("ViTH14", "BiTR152x4")):
         sizes = [
             size
@@ -173,7 +156,6 @@ def _plot(axes, points, value, styles):
 
 def _draw_speed(axes, device, points):
     """Draw a line for each model and source of its speeds."""
-    axes.set_yscale("log")
     for source, (text, filled, linestyle) in SOURCES.items():
         found = [point for point in points if point.source == source]
         if not found:
@@ -184,6 +166,7 @@ def _draw_speed(axes, device, points):
         _plot(axes, found, "speed", itertools.repeat(style))
         style |= dict(color="black", marker="o", markersize=5, linewidth=1.2)
         axes.plot([], [], label=text, **style)
+    axes.set_yscale("log")
     axes.legend(frameon=False, fontsize=9, loc="lower left")
     axes.set_title(f"inference speed [img/s/core], {device}", loc="left")
 
