@@ -36,9 +36,12 @@ def main(arguments: list[str]) -> int:
     solver = evaluation.LeastSquares(features, labels, options.classes)
     found = {l2: solver.weights(l2) for l2 in PENALTIES}
     seconds = time.perf_counter() - start
+    # Linux counts in KiB and macOS in bytes.
+    unit = 2**30 if sys.platform == "darwin" else 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(
         f"solved for {len(PENALTIES)} penalties in {seconds:.1f} s; peak of "
-        f"the process {_peak():.2f} GiB"
+        f"the process {peak / unit:.2f} GiB"
     )
 
     compared = np.linspace(0, options.classes - 1, NUM_COMPARED)
@@ -76,12 +79,6 @@ def _solve(features, labels, classes, l2):
 
 def _difference(found, expected):
     return np.abs(found - expected).max() / np.abs(expected).max()
-
-
-def _peak():
-    """Return GiB; Linux counts in KiB and macOS in bytes."""
-    unit = 2**30 if sys.platform == "darwin" else 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 if __name__ == "__main__":

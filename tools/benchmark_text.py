@@ -91,15 +91,7 @@ def _cells(seconds, batch_size):
 def call(
     library: str, model: str, tower: str, batch_size: int, side: int = 224
 ) -> Callable:
-    """Return a function that embeds a batch.
-
-    Args:
-        library: One of `LIBRARIES`.
-        model: One of `MODELS`.
-        tower: "image" or "text".
-        batch_size: Images or texts in a batch.
-        side: Pixels of a side of an image.
-    """
+    """Return a function that embeds a batch of images of a side, or texts."""
     _, length, vocab_size, _ = MODELS[model]
     rng = np.random.default_rng(0)
     inputs = rng.standard_normal((batch_size, side, side, 3), "float32")

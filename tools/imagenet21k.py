@@ -87,15 +87,11 @@ def convert(
 ) -> dict:
     """Write the images of an archive with `keras_vit.data.records.write`.
 
+    The arguments are those of the command line.
+
     Args:
-        archive: The archive, or a folder of n*.tar files.
-        out: Folder to write, which must not exist.
-        shards: Number of files of the split "train".
-        eval_fraction: Share of the images in the split "validation".
         class_names: WordNet ids by index; None takes those that occur, sorted.
         exclude: Images to exclude, as WNID/FILE.
-        broken: "error", or "skip" to skip images that do not decode.
-        md5: The expected MD5 of the archive; "" allows any.
 
     Returns:
         The description in dataset.json: `archive`, `bytes`, `md5`, `images`,

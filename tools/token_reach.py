@@ -100,16 +100,11 @@ def first_blocks(name: str):
     side = SIDES.get(name, 64)
     builder = getattr(keras_vit, family.title)
     model = builder(**given, input_shape=(side, side, 3), include_top=False)
-
-    def tokens(tensor):
-        return int(np.prod(tensor.shape[1:-1]))
-
-    number = tokens(model.blocks[0].input)
-    grid = int(number**0.5)
+    tokens = model.blocks[0].input.shape[1:-1]
     blocks = [
         block
         for block in model.blocks
-        if tokens(block.input) == tokens(block.output) == number
+        if tokens == block.input.shape[1:-1] == block.output.shape[1:-1]
     ]
     rng = np.random.default_rng(0)
     for weight in [w for block in blocks for w in block.weights]:
@@ -119,7 +114,7 @@ def first_blocks(name: str):
             value *= rng.choice([-1, 1], weight.shape)
             value /= weight.shape[0] ** 0.5
         weight.assign(value)
-    return blocks, grid
+    return blocks, int(np.prod(tokens) ** 0.5)
 
 
 def dependencies(block, grid: int, batch: int = 32) -> np.ndarray:
@@ -221,8 +216,7 @@ def draw(found: dict[str, np.ndarray]):
             cmap=colors.ListedColormap(shades),
             norm=colors.BoundaryNorm(levels, len(shades)),
         )
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
         text = textwrap.fill(", ".join(titles), 26)
         axes.set_title(text, loc="left", fontsize=8, va="bottom")
     numbers = [str(i + 1) for i in range(1, BLOCKS)]

@@ -21,14 +21,6 @@ MIN_SECONDS = 0.1
 _STATUS = pathlib.Path("/proc/self/status")
 
 
-def first_call(make: Callable) -> tuple[Callable, float]:
-    """Make a function and run it; return it and the seconds that this took."""
-    start = time.perf_counter()
-    function = make()
-    function()
-    return function, time.perf_counter() - start
-
-
 def peak_memory(make: Callable) -> int | None:
     """Return the peak in bytes of a function's second call, None if unknown.
 

@@ -6,6 +6,7 @@ Needs the JAX backend; call `slices.prepare` first.
 
 import dataclasses
 import math
+import operator
 import re
 import time
 from collections.abc import Callable
@@ -41,9 +42,7 @@ class Program:
         compiler_seconds: The compiler's estimate of the time of a step, without
             waiting for other devices; 0 if it has none.
         cycles: See `hlo.cycles`.
-        collectives: The communication of a step.
         parameters: Number of trained values.
-        compile_seconds: Duration of the compilation.
     """
 
     arguments: int
@@ -76,6 +75,12 @@ class Step:
         batch: Returns the inputs and the targets of the model, symbolic; None
             for those of a functional model with targets of its output's shape.
     """
+
+    # Returns the state of a model as Keras' trainers hold it.
+    _groups = operator.attrgetter(
+        *("trainable_variables", "non_trainable_variables"),
+        *("optimizer.variables", "metrics_variables"),
+    )
 
     def __init__(
         self,
@@ -175,7 +180,7 @@ class Step:
         return self._read(compiled, time.monotonic() - start)
 
     def _state(self):
-        """Return the state as Keras' trainers hold it, without values."""
+        """Return the state without values."""
         import jax
 
         def spec(variable):
@@ -184,16 +189,8 @@ class Step:
                 variable.shape, variable.dtype, sharding=layout.backend_layout
             )
 
-        return tuple(list(map(spec, group)) for group in self._groups())
-
-    def _groups(self):
-        model = self.model
-        return (
-            model.trainable_variables,
-            model.non_trainable_variables,
-            model.optimizer.variables,
-            model.metrics_variables,
-        )
+        groups = self._groups(self.model)
+        return tuple(list(map(spec, group)) for group in groups)
 
     def _batch(self, batch_size):
         """Return the inputs and the targets of a batch, without values."""
@@ -211,11 +208,11 @@ class Step:
         return keras.tree.map_structure(spec, self._specs(self.model))
 
     def _read(self, compiled, seconds):
-        shapes = [v.shape for v in self.model.trainable_variables]
+        trained = self.model.trainable_variables
         return read(
             compiled,
             self.tpu,
-            parameters=sum(map(math.prod, shapes)),
+            parameters=sum(math.prod(v.shape) for v in trained),
             state_bytes=self.state_bytes,
             loops=self.repeats > 1,
             compile_seconds=seconds,
@@ -234,6 +231,10 @@ def _layers(model):
 class Inference(Step):
     """The forward pass of one model, which `build` returns, on one slice."""
 
+    _groups = operator.attrgetter(
+        "trainable_variables", "non_trainable_variables"
+    )
+
     def _make(self, build):
         return build()
 
@@ -249,10 +250,6 @@ class Inference(Step):
         with self.distribution.scope():
             lowered = jax.jit(forward).lower(self._state(), images)
         return self._read(compile_lowered(lowered), time.monotonic() - start)
-
-    def _groups(self):
-        model = self.model
-        return model.trainable_variables, model.non_trainable_variables
 
 
 def compile_lowered(lowered, options: dict[str, str] | None = None):
@@ -275,15 +272,10 @@ def read(
     loops: bool = False,
     compile_seconds: float = 0.0,
 ) -> Program:
-    """Return what a compiled step needs.
+    """Return what a compiled step, a jax.stages.Compiled, needs.
 
-    Args:
-        compiled: A jax.stages.Compiled for a TPU.
-        tpu: Its slice.
-        parameters: Number of trained values.
-        state_bytes: Bytes of all variables on one device.
-        loops: Whether the step computes its batch in a loop over parts.
-        compile_seconds: Duration of the compilation.
+    `state_bytes` are those of all variables on one device; `loops` says whether
+    the step computes its batch in a loop over parts.
     """
     memory = compiled.memory_analysis()
     cost = compiled.cost_analysis()
