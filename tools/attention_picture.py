@@ -43,10 +43,8 @@ def main(arguments: list[str]) -> int:
     model = keras_vit.from_pretrained(flags.model, input_shape=(*SIZE, 3))
     by_head = inspection.attention_by_head(model, images)
     rows = [
-        (image, {(i, j): by_head[i - 1][n, j - 1] for i, j in shown})
-        for n, (image, shown) in enumerate(
-            zip(images, SHOWN.values(), strict=True)
-        )
+        (images[n], {(i, j): by_head[i - 1][n, j - 1] for i, j in shown})
+        for n, shown in enumerate(SHOWN.values())
     ]
     pictures.save(draw(rows), flags.output)
     return 0

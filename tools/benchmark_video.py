@@ -88,25 +88,24 @@ def bare_loop(source: data.Source, options, pool):
             stream = container.streams.video[0]
             stream.thread_count = 1
             first = int(place * max(1, stream.frames - span + 1))
-            start = first / stream.average_rate / stream.time_base
-            container.seek(int(start), stream=stream)
-            kept, count = [], 0
-            for frame in container.decode(stream):
-                if frame.pts < int(start):
-                    continue
-                if count % step == 0:
-                    kept.append(frame.to_ndarray(**pixels))
-                count += 1
-                if len(kept) == options.num_frames:
-                    return np.stack(kept)
-        raise ValueError(f"{path!r} is shorter than a clip of {span} frames.")
+            start = int(first / stream.average_rate / stream.time_base)
+            container.seek(start, stream=stream)
+            frames = (x for x in container.decode(stream) if x.pts >= start)
+            kept = [
+                frame.to_ndarray(**pixels)
+                for frame in itertools.islice(frames, 0, span, step)
+            ]
+        if len(kept) < options.num_frames:
+            raise ValueError(f"{path!r} is shorter than {span} frames.")
+        return np.stack(kept)
 
     # As `train_batches` draws them in the first epoch.
-    places = []
-    for i in range(source.num_examples):
+    def place(i):
         seed = fold((SEED, 0), np.int64(0), np.int64(i))
-        places.append(float(tf.random.stateless_uniform([], fold(seed, 3))))
-    examples = itertools.cycle(zip(source.paths or (), places, strict=True))
+        return float(tf.random.stateless_uniform([], fold(seed, 3)))
+
+    paths = source.paths or ()
+    examples = itertools.cycle([(x, place(i)) for i, x in enumerate(paths)])
 
     def start():
         return pool.submit(read, *next(examples))

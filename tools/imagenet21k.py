@@ -112,8 +112,7 @@ def convert(
             "`exclude` must hold images as WNID/FILE. Received: "
             f"{sorted(wrong)[:5]}"
         )
-    size = _size_of(archive)
-    _check_room(out, size)
+    size = _size_of(archive, out)
     about = dict(archive=os.path.basename(os.path.abspath(archive)), bytes=size)
     about |= dict(images=0, synsets=0, broken=[], excluded=0, other_members=[])
     held_shards = max(1, round(shards * eval_fraction))
@@ -159,7 +158,8 @@ def read_classes(path: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _size_of(archive):
+def _size_of(archive, out):
+    """Return the bytes of an archive, which must be there and fit."""
     path = pathlib.Path(archive)
     files = list(path.glob("n*.tar")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
@@ -168,10 +168,7 @@ def _size_of(archive):
             "`archive` must be an archive or a folder of n*.tar files. "
             f"Received: {archive!r}, {kind}"
         )
-    return sum(file.stat().st_size for file in files)
-
-
-def _check_room(out, size):
+    size = sum(file.stat().st_size for file in files)
     there = next(x for x in pathlib.Path(out).absolute().parents if x.exists())
     free = shutil.disk_usage(there).free
     # JPEGs have the same size in a record as in an archive, gzipped or not.
@@ -180,6 +177,7 @@ def _check_room(out, size):
             f"`out` needs at least the {size / 1e9:,.1f} GB of the archive. "
             f"Received: {str(out)!r}, where {free / 1e9:,.1f} GB are free"
         )
+    return size
 
 
 def _check_end(about, counts, md5, eval_fraction):

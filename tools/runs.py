@@ -68,16 +68,15 @@ def find(*folders: pathlib.Path) -> list[Run]:
     """
     runs = {}
     for folder in folders:
-        if not folder.is_dir():
-            _leave_out(folder, "is no folder")
-            continue
-        workdirs = _workdirs(folder)
+        workdirs = _workdirs(folder) if folder.is_dir() else []
         for each in workdirs:
             try:
                 runs[each.resolve()] = _read(each)
             except ValueError as error:
                 _leave_out(each, error)
-        if not workdirs:
+        if not folder.is_dir():
+            _leave_out(folder, "is no folder")
+        elif not workdirs:
             reason = "holds no run: no config.json beside a metrics.csv"
             _leave_out(folder, reason)
     return list(runs.values())

@@ -129,10 +129,9 @@ class Compiled:
             compiler.Inference, model, self.tpu, most=1
         )
         largest, program = largest_batch(inference.compile)
-        found = {largest: program} if largest else {}
-        for batch in batches:
-            if batch < largest:
-                found[batch] = inference.compile(batch)
+        found = {x: inference.compile(x) for x in batches if x < largest}
+        if largest:
+            found[largest] = program
         cores = self.tpu.num_cores / self.tpu.num_devices
         speeds = [(0.0, 0, "compiler")]
         for batch, program in found.items():
@@ -189,6 +188,8 @@ class Measured:
         import keras
         import numpy as np
 
+        from tools.benchmark import measure
+
         policy = "float32" if self.is_processor else "mixed_bfloat16"
         keras.config.set_dtype_policy(policy)
         model = self.build(name, size)
@@ -202,28 +203,27 @@ class Measured:
 
         def seconds(batch):
             shape = (batch, *model.input_shape[1:])
+
+            def call():
+                jax.block_until_ready(forward(variables, images))
+
             try:
                 images = jax.device_put(np.zeros(shape, "uint8"), self.device)
-                jax.block_until_ready(forward(variables, images))  # compiles
+                return min(measure.rounds(dict(call=call), 5)["call"])
             except jax.errors.JaxRuntimeError as error:
                 if "RESOURCE_EXHAUSTED" not in str(error):
                     raise
                 raise compiler.DoesNotFit(0, 0) from None
-            times = []
-            while len(times) < 3 or (sum(times) < 1 and len(times) < 20):
-                start = time.perf_counter()
-                jax.block_until_ready(forward(variables, images))
-                times.append(time.perf_counter() - start)
-            return min(times)
 
-        found, largest = [], 0
+        found, largest = {}, 0
         if not self.is_processor:
             largest, best = largest_batch(seconds)
-            found = [(largest / best, largest)] if largest else []
+            found = {largest: best} if largest else {}
         for batch in batches or (1, 8):
-            if batch < (largest or batch + 1):
-                found.append((batch / seconds(batch), batch))
-        speed, batch = max(found, default=(0.0, 0))
+            if batch < largest or not largest:
+                found[batch] = seconds(batch)
+        speeds = ((batch / best, batch) for batch, best in found.items())
+        speed, batch = max(speeds, default=(0.0, 0))
         return Point(name, size, largest, speed, batch, "measured")
 
 

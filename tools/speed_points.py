@@ -135,9 +135,8 @@ def draw(found: dict[str, list[Point]]):
         if model in used:
             style = dict(label=label, linestyle="none") | _marker(model)
             handles += rows[0].plot([], [], **style)
-    figure.legend(
-        handles=handles, loc="outside upper center", ncols=4, frameon=False
-    )
+    place = dict(loc="outside upper center", ncols=4, frameon=False)
+    figure.legend(handles=handles, **place)
     return figure
 
 

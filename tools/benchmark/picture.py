@@ -87,12 +87,8 @@ def draw(table: str):
         panels[-1].plot([], [], "o-", color=color, label=name)[0]
         for name, color in COLORS.items()
     ]
-    figure.legend(
-        handles=handles[::-1],
-        loc="outside lower center",
-        frameon=False,
-        fontsize=10,
-    )
+    place = dict(loc="outside lower center", frameon=False, fontsize=10)
+    figure.legend(handles=handles[::-1], **place)
     return figure
 
 

@@ -70,13 +70,10 @@ def make(
         paper_core_days=PAPER.get((config.model.name, config.data.dataset)),
     )
     with concurrent.futures.ThreadPoolExecutor(1) as other:
-        largest = None
-        if search:
-            largest = other.submit(_largest, config, info, tpu, step)
+        found = search and other.submit(_largest, config, info, tpu, step)
         plan = _compile(plan, config, info, step, split)
-        if largest is not None:
-            plan = dataclasses.replace(plan, largest=largest.result())
-    return plan
+        largest = found.result() if found else None
+    return dataclasses.replace(plan, largest=largest)
 
 
 def dataset_info(config):
