@@ -17,6 +17,7 @@ import functools
 import pathlib
 import statistics
 import sys
+from collections.abc import Iterator
 
 from keras_vit_cli import command
 from recipes import paper_tables
@@ -89,24 +90,29 @@ def macs_of(name: str) -> int:
 def points_of(found: list[runs.Run]) -> list[tuple[str, float, dict]]:
     """Return (label, exaFLOPs, data set -> mean accuracy) of runs.
 
-    Runs of one model with several data sets or seeds are one point; a run of
-    unknown cost is listed on stderr.
+    Runs of one model with several data sets or seeds are one point.
     """
     groups = collections.defaultdict(lambda: collections.defaultdict(list))
-    for run in found:
-        cost = cost_of(run.folder)
-        if cost is None:
-            print(
-                f"Left out: {run.folder} has weights of unknown cost.",
-                file=sys.stderr,
-            )
-            continue
+    for run, cost in costs_of(found):
         label = f"{run.model} ({run.pretraining or 'from scratch'})"
         groups[label, cost][run.dataset].append(run.accuracy)
     return [
         (label, cost, {k: statistics.fmean(v) for k, v in members.items()})
         for (label, cost), members in groups.items()
     ]
+
+
+def costs_of(found: list[runs.Run]) -> Iterator[tuple[runs.Run, float]]:
+    """Yield runs and their costs; list those of unknown cost on stderr."""
+    for run in found:
+        if cost := cost_of(run.folder):
+            yield run, cost
+        else:
+            print(
+                f"Left out: {run.folder}, whose compute is unknown: no "
+                "last.keras, or weights of another origin.",
+                file=sys.stderr,
+            )
 
 
 def cost_of(folder: pathlib.Path) -> float | None:

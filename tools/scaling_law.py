@@ -150,17 +150,9 @@ def points_of(found: list[runs.Run], dataset: str = "") -> list[Point]:
             f"one. Received: {len(found)} runs of {datasets}"
         )
     groups = collections.defaultdict(list)
-    for run in found:
-        compute = cost_figure.cost_of(run.folder)
-        if compute:
-            key = (run.model, run.pretraining, compute, str(run.setting))
-            groups[key].append(run)
-        else:
-            print(
-                f"Left out: {run.folder}, whose compute is unknown: no "
-                "last.keras, or weights of another origin.",
-                file=sys.stderr,
-            )
+    for run, compute in cost_figure.costs_of(found):
+        key = (run.model, run.pretraining, compute, str(run.setting))
+        groups[key].append(run)
     points = []
     for (model, _, compute, _), members in groups.items():
         accuracies = [run.accuracy / 100 for run in members]

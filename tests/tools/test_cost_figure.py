@@ -65,7 +65,7 @@ def test_runs_are_drawn_at_the_cost_of_their_pre_training(
         ("ViT (from scratch)", pytest.approx(expected), {"flowers": 75.0}),
         ("ViT (flowers)", pytest.approx(expected), {"cifar10": 75.0}),
     ]
-    assert "other has weights of unknown cost" in capsys.readouterr().err
+    assert "other, whose compute is unknown" in capsys.readouterr().err
 
     # Parts of the figure, without counting the paper's models again.
     drawn = []

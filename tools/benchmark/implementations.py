@@ -205,12 +205,9 @@ def _flax_call(model, case, images, labels):
 def _timm(model, case):
     import timm
 
-    if case.model in BIT:
-        return timm.create_model(BIT[case.model], num_classes=CLASSES)
-    size = model.image_shape[:2]
-    return timm.create_model(
-        TIMM[case.model], num_classes=CLASSES, img_size=size
-    )
+    name = (TIMM | BIT)[case.model]
+    size = {} if case.model in BIT else dict(img_size=model.image_shape[:2])
+    return timm.create_model(name, num_classes=CLASSES, **size)
 
 
 def _torchvision(model, case):

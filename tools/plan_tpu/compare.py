@@ -4,7 +4,7 @@ import dataclasses
 import functools
 
 from recipes import fields
-from tools.plan_tpu import authors, compiler, plain, planner, slices
+from tools.plan_tpu import authors, compiler, planner, slices
 
 # Fields of a config that the authors' step has no counterpart of: the value
 # with which both steps compute the same.
@@ -77,9 +77,7 @@ def make(config, tpu: slices.Slice, other: str) -> Comparison:
     info = planner.dataset_info(config)
     step, built = planner.make_step(config, info, tpu)
     if other == PLAIN:
-        compile_other = functools.partial(
-            plain.compile_step, built, config, tpu
-        )
+        compile_other = functools.partial(_plain_step, built, config, tpu)
     else:
         compile_other = _authors_step(name, module, config, built, info, tpu)
     planner.say(f"Compiling {config.model.name} twice for {tpu.name}: minutes.")
@@ -96,6 +94,36 @@ def make(config, tpu: slices.Slice, other: str) -> Comparison:
         ours=_or_needs(step.compile, config.data.batch_size),
         theirs=_or_needs(compile_other, config.data.batch_size),
     )
+
+
+def _plain_step(
+    built, config, tpu: slices.Slice, batch_size: int
+) -> compiler.Program:
+    """Compile the same model as `model.fit` of Keras runs it, data-parallel.
+
+    The optimizer, loss and metric are Keras' own, without the recipe's setup.
+    """
+    import keras
+
+    described = type(built.model), built.model.get_config()
+
+    def build():
+        model = described[0].from_config(described[1])
+        model.compile(
+            keras.optimizers.AdamW(
+                built.schedule,
+                weight_decay=config.optim.weight_decay,
+                global_clipnorm=config.optim.clip_norm or None,
+            ),
+            built.trainer.loss,
+            metrics=["accuracy"],
+        )
+        return model
+
+    devices = slices.devices(tpu)
+    mesh = keras.distribution.DeviceMesh((len(devices),), ["batch"], devices)
+    layout = keras.distribution.DataParallel(device_mesh=mesh)
+    return compiler.Step(build, layout, tpu).compile(batch_size)
 
 
 def _authors_step(name, module, config, built, info, tpu):
