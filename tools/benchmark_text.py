@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--shared", action="store_true", help=shared)
     options = parser.parse_args(arguments)
     clock = time.process_time if options.shared else time.perf_counter
-    there = _found()
+    there = implementations.importable(LIBRARIES)
     backend = keras.backend.backend()
     others = "".join(f" {name} | faster than it |" for name in there[1:])
     print(f"| {backend}, batch {options.batch_size} | keras_vit |{others}")
@@ -62,18 +62,6 @@ def main(arguments: list[str]) -> int:
             cells = _cells(found, options.batch_size)
             print(f"| {model}, {tower} | {' | '.join(cells)} |", flush=True)
     return 0
-
-
-def _found():
-    """Return the libraries that can be imported."""
-    found = []
-    for name in LIBRARIES:
-        try:
-            implementations.prepare(name)
-            found.append(name)
-        except ImportError as error:
-            print(f"{name} is left out, since {error}", file=sys.stderr)
-    return found
 
 
 def _cells(seconds, batch_size):

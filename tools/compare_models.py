@@ -119,12 +119,11 @@ def row_of(constructor: str) -> Row:
             f"MODEL must be one of {_known()}. Received: {constructor!r}"
         )
     import keras_vit
-    from keras_vit.models import families
 
     cost = keras_vit.cost(model_tables.model_of(constructor))
     return Row(
         constructor,
-        families.of(constructor).name,
+        model_tables.family_of(constructor).name,
         model_tables.input_of(constructor),
         cost.parameters,
         cost.macs,

@@ -221,10 +221,14 @@ def _shape(constructor):
         size = best.image_size
     if size:
         return (size, size, 3)
+    return family_of(constructor).input_shapes.get(constructor, (224, 224, 3))
+
+
+def family_of(constructor: str):
+    """Return the family of a model, of keras_vit.models.families."""
     from keras_vit.models import families
 
-    shapes = families.of(constructor).input_shapes
-    return shapes.get(constructor, (224, 224, 3))
+    return families.of(constructor)
 
 
 def _families(name):

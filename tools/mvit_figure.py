@@ -89,7 +89,8 @@ def _compiled(device):
 
 
 def _measured(name, batches):
-    point = speed_figure.Measured(build)(name, 224, batches)
+    _, make = speed_figure.measured(build)
+    point = make(name, 224, batches)
     return point.speed, point.batch, point.source
 
 

@@ -24,6 +24,7 @@ import pathlib
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 from keras_vit_cli import command
 from tools import pictures, speed_points
@@ -81,8 +82,8 @@ def main(arguments: list[str]) -> int:
 
 def fill(device: str, flags: argparse.Namespace) -> None:
     """Add the points that a device's file does not have yet."""
-    make = Compiled(device) if device != HERE else Measured()
-    path = flags.output / f"{make.name}.csv"
+    name, make = measured() if device == HERE else compiled(device)
+    path = flags.output / f"{name}.csv"
     have = {(point.model, point.image_size) for point in read(path)}
     for size in flags.image_sizes:
         for model in flags.models:
@@ -92,7 +93,7 @@ def fill(device: str, flags: argparse.Namespace) -> None:
             point = make(model, size, flags.batches)
             append(path, point)
             print(
-                f"{make.name}, {MODELS[model]}, {size} pixels: "
+                f"{name}, {MODELS[model]}, {size} pixels: "
                 f"{point.speed:,.0f} images/s with {point.batch} "
                 f"({point.source}), largest batch {point.largest or '-'}; "
                 f"{time.monotonic() - start:.0f} s",
@@ -114,32 +115,29 @@ def build(constructor: str, image_size: int):
     return getattr(keras_vit, constructor)(input_shape=(side, side, 3), **given)
 
 
-class Compiled:
-    """Points from the TPU compiler, for one core of a slice."""
+def compiled(device: str) -> tuple[str, Callable]:
+    """Return a slice's name, and what compiles a point for one core of it.
 
-    def __init__(self, name: str):
-        self.tpu = slices.prepare(name)
-        self.name = self.tpu.name
+    It takes a model, the size of its images, and further batches to try.
+    """
+    tpu = slices.prepare(device)
+    cores = tpu.num_cores / tpu.num_devices
 
-    def __call__(self, name: str, size: int, batches: list[int]) -> Point:
-        """Return the point of a model; tries these batch sizes too."""
+    def point(name, size, batches):
         model = functools.partial(build, name, size)
         # One device is enough, because inference needs no communication.
-        inference = compiler.in_bfloat16(
-            compiler.Inference, model, self.tpu, most=1
-        )
+        inference = compiler.in_bfloat16(compiler.Inference, model, tpu, most=1)
         largest, program = largest_batch(inference.compile)
         found = {x: inference.compile(x) for x in batches if x < largest}
         if largest:
             found[largest] = program
-        cores = self.tpu.num_cores / self.tpu.num_devices
         speeds = [(0.0, 0, "compiler")]
         for batch, program in found.items():
-            seconds, source = compiler.step_time(program, self.tpu)
+            seconds, source = compiler.step_time(program, tpu)
             speeds.append((batch / seconds / cores, batch, source))
-        speed, batch, source = max(speeds)
-        largest = int(largest / cores)
-        return Point(name, size, largest, speed, batch, source)
+        return Point(name, size, int(largest / cores), *max(speeds))
+
+    return tpu.name, point
 
 
 def largest_batch(compile_batch, most: int = MOST):
@@ -161,38 +159,30 @@ def largest_batch(compile_batch, most: int = MOST):
     return 0, None
 
 
-class Measured:
-    """Points measured with JAX on this machine's first device.
+def measured(build=build) -> tuple[str, Callable]:
+    """Return the name of this machine's first device, and what measures there.
 
-    Args:
-        build: Function of a model's name and the image size.
+    It does with JAX what that of `compiled` does. `build` returns a model of a
+    name and a size of images.
     """
+    import jax
+    import keras
+    import numpy as np
 
-    def __init__(self, build=build):
-        import jax
-        import keras
+    from tools.benchmark import measure
 
-        if keras.backend.backend() != "jax":
-            raise ValueError(
-                "`here` measures with JAX: set KERAS_BACKEND=jax. Received: "
-                f"{keras.backend.backend()!r}"
-            )
-        self.build = build
-        self.device = jax.devices()[0]
-        self.is_processor = self.device.platform == "cpu"
-        self.name = self.device.device_kind.replace(" ", "_").replace("/", "_")
+    if keras.backend.backend() != "jax":
+        raise ValueError(
+            "`here` measures with JAX: set KERAS_BACKEND=jax. Received: "
+            f"{keras.backend.backend()!r}"
+        )
+    device = jax.devices()[0]
+    is_processor = device.platform == "cpu"
 
-    def __call__(self, name: str, size: int, batches: list[int]) -> Point:
-        """Return the point of a model; tries these batch sizes too."""
-        import jax
-        import keras
-        import numpy as np
-
-        from tools.benchmark import measure
-
-        policy = "float32" if self.is_processor else "mixed_bfloat16"
+    def point(name, size, batches):
+        policy = "float32" if is_processor else "mixed_bfloat16"
         keras.config.set_dtype_policy(policy)
-        model = self.build(name, size)
+        model = build(name, size)
         variables = [v.value for v in model.variables]
 
         @jax.jit
@@ -208,7 +198,7 @@ class Measured:
                 jax.block_until_ready(forward(variables, images))
 
             try:
-                images = jax.device_put(np.zeros(shape, "uint8"), self.device)
+                images = jax.device_put(np.zeros(shape, "uint8"), device)
                 return min(measure.rounds(dict(call=call), 5)["call"])
             except jax.errors.JaxRuntimeError as error:
                 if "RESOURCE_EXHAUSTED" not in str(error):
@@ -216,7 +206,7 @@ class Measured:
                 raise compiler.DoesNotFit(0, 0) from None
 
         found, largest = {}, 0
-        if not self.is_processor:
+        if not is_processor:
             largest, best = largest_batch(seconds)
             found = {largest: best} if largest else {}
         for batch in batches or (1, 8):
@@ -225,6 +215,8 @@ class Measured:
         speeds = ((batch / best, batch) for batch, best in found.items())
         speed, batch = max(speeds, default=(0.0, 0))
         return Point(name, size, largest, speed, batch, "measured")
+
+    return device.device_kind.replace(" ", "_").replace("/", "_"), point
 
 
 if __name__ == "__main__":

@@ -67,7 +67,8 @@ def append(path: pathlib.Path, point: Point) -> None:
         writer = csv.writer(file)
         if is_new:
             writer.writerow(Point._fields)
-        writer.writerow(point._replace(speed=f"{point.speed:.4g}"))
+        row = point._asdict() | dict(speed=f"{point.speed:.4g}")
+        writer.writerow(row.values())
 
 
 def statements(points: list[Point]) -> list[str]:

@@ -6,7 +6,8 @@ and return when the result is in the host's memory.
 
 import importlib
 import importlib.util
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -107,21 +108,31 @@ def make(name: str, model: keras.Model, case: Case) -> Callable:
     return _torch_call(module, case, images, labels, is_compiled)
 
 
-def prepare(name: str) -> None:
-    """Import an implementation, so that its memory is not measured."""
-    library = cases.library(name)
-    try:
-        module = importlib.import_module(library)
-        if library == "transformers":
-            module.ViTForImageClassification  # noqa: B018, is imported now
-    except Exception as error:  # such as torchvision's for another PyTorch
-        raise ImportError(f"{library} cannot be imported: {error}") from error
-    if library in ("timm", "transformers", "torchvision"):
-        import torch
+def importable(names: Iterable[str], about: str = "") -> list[str]:
+    """Import implementations, so that their memory is not measured.
 
-        # Starts the threads, and loads the kernels of products.
-        ones = torch.ones(64, 64, device=_device())
-        ones @ ones  # noqa: B018
+    Returns:
+        The names of those that can be; stderr says why others are left out.
+    """
+    found = []
+    for name in names:
+        library = cases.library(name)
+        try:
+            module = importlib.import_module(library)
+            if library == "transformers":
+                module.ViTForImageClassification  # noqa: B018, is imported now
+        except Exception as error:  # such as torchvision's for another PyTorch
+            why = f"since {library} cannot be imported: {error}"
+            print(f"{about}{name} is left out, {why}", file=sys.stderr)
+            continue
+        if library in ("timm", "transformers", "torchvision"):
+            import torch
+
+            # Starts the threads, and loads the kernels of products.
+            ones = torch.ones(64, 64, device=_device())
+            ones @ ones  # noqa: B018
+        found.append(name)
+    return found
 
 
 def _keras_call(model, adam, case, images, labels, is_compiled):

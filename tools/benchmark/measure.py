@@ -32,10 +32,13 @@ def peak_memory(make: Callable) -> int | None:
     before = _memory("VmRSS")
     function = make()
     function()
+    if device() != "cpu":
+        reset, peak = _of_accelerator()
+        reset()
+        function()
+        return peak()
     is_reset = _reset_peak()
     function()
-    if device() != "cpu":
-        return _device_peak()
     return _memory("VmHWM") - before if is_reset else None
 
 
@@ -202,20 +205,7 @@ def _memory(field):
 
 
 def _reset_peak():
-    """Make the kernel forget the process' peak; return whether it did.
-
-    The peaks of GPUs are reset as well.
-    """
-    if device() != "cpu":
-        backend = keras.backend.backend()
-        if backend == "torch":
-            import torch
-
-            torch.cuda.reset_peak_memory_stats()
-        elif backend == "tensorflow":
-            import tensorflow as tf
-
-            tf.config.experimental.reset_memory_stats("GPU:0")
+    """Make the kernel forget the process' peak; return whether it did."""
     try:
         pathlib.Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -223,24 +213,28 @@ def _reset_peak():
     return True
 
 
-def _device_peak():
-    """Return the peak in bytes of an accelerator.
+def _of_accelerator():
+    """Return functions that reset the peak of its memory, and that return it.
 
     JAX' peak is that of the process so far.
     """
     backend = keras.backend.backend()
     if backend == "torch":
-        import torch
+        from torch import cuda
 
-        return torch.cuda.max_memory_allocated()
+        return cuda.reset_peak_memory_stats, cuda.max_memory_allocated
     if backend == "tensorflow":
         import tensorflow as tf
 
-        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+        stats = tf.config.experimental
+        return (
+            lambda: stats.reset_memory_stats("GPU:0"),
+            lambda: stats.get_memory_info("GPU:0")["peak"],
+        )
     import jax
 
-    stats = jax.devices()[0].memory_stats() or {}
-    return stats.get("peak_bytes_in_use")
+    stats = jax.devices()[0].memory_stats
+    return lambda: None, lambda: (stats() or {}).get("peak_bytes_in_use")
 
 
 def processors() -> int:

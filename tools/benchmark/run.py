@@ -110,16 +110,10 @@ def _outline(case, names):
     """Return our model without weights, and those names that have it."""
     with costs.shapes_alone():
         outline = implementations.ours(case, "float32")
-    found = []
-    for name in names:
-        if not implementations.available(name, outline, case):
-            continue
-        try:
-            implementations.prepare(name)
-            found.append(name)
-        except ImportError as error:
-            print(f"{case}: {name} is left out, since {error}", flush=True)
-    return outline, found
+    available = [
+        name for name in names if implementations.available(name, outline, case)
+    ]
+    return outline, implementations.importable(available, f"{case}: ")
 
 
 def _replace(rows, new):

@@ -77,7 +77,7 @@ class Step:
     """
 
     # Returns the state of a model as Keras' trainers hold it.
-    _groups = operator.attrgetter(
+    _groups: operator.attrgetter = operator.attrgetter(
         *("trainable_variables", "non_trainable_variables"),
         *("optimizer.variables", "metrics_variables"),
     )
@@ -231,7 +231,7 @@ def _layers(model):
 class Inference(Step):
     """The forward pass of one model, which `build` returns, on one slice."""
 
-    _groups = operator.attrgetter(
+    _groups: operator.attrgetter = operator.attrgetter(
         "trainable_variables", "non_trainable_variables"
     )
 
