@@ -28,11 +28,12 @@ def peak_memory(make: Callable) -> int | None:
     memory in use before `make` made the function. Nothing like it may have run
     before in this process: allocators reuse what was freed.
     """
+    kind = device()  # starts the backend
     _release()
     before = _memory("VmRSS")
     function = make()
     function()
-    if device() != "cpu":
+    if kind != "cpu":
         reset, peak = _of_accelerator()
         reset()
         function()
