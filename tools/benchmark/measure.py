@@ -28,12 +28,11 @@ def peak_memory(make: Callable) -> int | None:
     memory in use before `make` made the function. Nothing like it may have run
     before in this process: allocators reuse what was freed.
     """
-    kind = device()  # starts the backend
     _release()
     before = _memory("VmRSS")
     function = make()
     function()
-    if kind != "cpu":
+    if device() != "cpu":
         reset, peak = _of_accelerator()
         reset()
         function()
