@@ -151,9 +151,9 @@ def checked(function: _F) -> _F:
         kinds, is_closed = _kinds(function)
         args = tuple(map(_plain, args))
         kwargs = {name: _plain(value) for name, value in kwargs.items()}
+        if is_closed:
+            refuse_unknown(function.__name__, kwargs, kinds)
         for name, value in [*zip(kinds, args, strict=False), *kwargs.items()]:
-            if is_closed:
-                refuse_unknown(function.__name__, [name], kinds)
             check(value, name, kinds.get(name))
         return function(*args, **kwargs)
 

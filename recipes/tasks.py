@@ -19,7 +19,6 @@ from recipes.task_settings import SETS, Config, check, head_of
 
 # Images in predictions.png and in examples/.
 NUM_SHOWN = 8
-
 # What `interpret` makes of the outputs of EoMT.
 KINDS = dict(segmentation="semantic", instances="instance", panoptic="panoptic")
 

@@ -93,12 +93,11 @@ def refuses(function, given, name, default, hint):
 
 
 def parameters_of(function):
-    hints = typing.get_type_hints(function)
     for p in inspect.signature(function).parameters.values():
         if p.name not in FREE | {"self", "args", "kwargs"}:
             default = None if p.default is p.empty else p.default
             hint = type(default) if p.annotation is p.empty else p.annotation
-            yield p.name, default, hints.get(p.name, hint)
+            yield p.name, default, hint
 
 
 @pytest.mark.parametrize("name", LAYERS)

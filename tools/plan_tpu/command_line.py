@@ -84,13 +84,17 @@ def settings(sweep: str, config) -> list[dict]:
 
 
 def _as(kind, text):
+    if kind is str:
+        return text
     try:
-        return text if kind is str else kind(ast.literal_eval(text))
-    except (ValueError, SyntaxError):
-        raise ValueError(
-            f"--sweep must give values of type {kind.__name__}. "
-            f"Received: {text!r}"
-        ) from None
+        given = ast.literal_eval(text)
+        if kind(given) == given:  # neither 1.5 for an integer nor 2 for True
+            return kind(given)
+    except (TypeError, ValueError, SyntaxError):
+        pass
+    raise ValueError(
+        f"--sweep must give values of type {kind.__name__}. Received: {text!r}"
+    )
 
 
 def _config(arguments):

@@ -6,7 +6,6 @@ Needs the JAX backend; call `slices.prepare` first.
 
 import dataclasses
 import math
-import operator
 import re
 import time
 from collections.abc import Callable
@@ -75,12 +74,6 @@ class Step:
         batch: Returns the inputs and the targets of the model, symbolic; None
             for those of a functional model with targets of its output's shape.
     """
-
-    # Returns the state of a model as Keras' trainers hold it.
-    _groups: operator.attrgetter = operator.attrgetter(
-        *("trainable_variables", "non_trainable_variables"),
-        *("optimizer.variables", "metrics_variables"),
-    )
 
     def __init__(
         self,
@@ -180,7 +173,7 @@ class Step:
         return self._read(compiled, time.monotonic() - start)
 
     def _state(self):
-        """Return the state without values."""
+        """Return the state as Keras' trainers hold it, without values."""
         import jax
 
         def spec(variable):
@@ -189,8 +182,12 @@ class Step:
                 variable.shape, variable.dtype, sharding=layout.backend_layout
             )
 
-        groups = self._groups(self.model)
-        return tuple(list(map(spec, group)) for group in groups)
+        return tuple(list(map(spec, group)) for group in self._groups())
+
+    def _groups(self):
+        model = self.model
+        state = model.trainable_variables, model.non_trainable_variables
+        return *state, model.optimizer.variables, model.metrics_variables
 
     def _batch(self, batch_size):
         """Return the inputs and the targets of a batch, without values."""
@@ -231,10 +228,6 @@ def _layers(model):
 class Inference(Step):
     """The forward pass of one model, which `build` returns, on one slice."""
 
-    _groups: operator.attrgetter = operator.attrgetter(
-        "trainable_variables", "non_trainable_variables"
-    )
-
     def _make(self, build):
         return build()
 
@@ -250,6 +243,10 @@ class Inference(Step):
         with self.distribution.scope():
             lowered = jax.jit(forward).lower(self._state(), images)
         return self._read(compile_lowered(lowered), time.monotonic() - start)
+
+    def _groups(self):
+        model = self.model
+        return model.trainable_variables, model.non_trainable_variables
 
 
 def compile_lowered(lowered, options: dict[str, str] | None = None):
