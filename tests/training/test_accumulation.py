@@ -198,7 +198,7 @@ def test_a_batch_of_unknown_size_is_checked_in_training():
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="`micro_batches` must divide"
     ):
-        trained.fit(images, labels, batch_size=6, verbose=0)
+        trained.fit(images, labels, batch_size=8, verbose=0)
 
 
 @pytest.mark.backend("torch")
