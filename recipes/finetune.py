@@ -23,9 +23,9 @@ from recipes import (
     contrastive,
     distill,
     experiment,
-    fewshot,
     fitting,
     inputs,
+    probes,
     task_settings,
     tasks,
 )
@@ -146,7 +146,7 @@ def _measurements(config, images, model):
     """Return what is logged of several labels besides the accuracy."""
     if not images.info.multi_label:
         return ()
-    part = fewshot.at_most(images.evaluation, NUM_MEASURED)
+    part = probes.at_most(images.evaluation, NUM_MEASURED)
     _, batches = inputs.pipelines(config, images.info, images.train, part)
     frames = images.info.num_frames
     if frames and len(model.input_shape) == 4:

@@ -18,10 +18,10 @@ from recipes import (
     compilation_cache,
     console,
     experiment,
-    fewshot,
     fields,
     inputs,
     others,
+    probes,
     training_step,
 )
 from recipes import workdir as workdirs
@@ -334,9 +334,9 @@ def _few_shot(model, config, train_source):
     if not dataset:
         return ()
     return (
-        fewshot.callback(
+        probes.callback(
             model,
-            fewshot.source_of(config, dataset),
+            probes.source_of(config, dataset),
             config.evaluation.fewshot_shots,
             every=config.evaluation.fewshot_every,
             seed=config.seed,

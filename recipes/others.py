@@ -6,7 +6,7 @@ from typing import Any
 
 from keras_vit import data
 from keras_vit._paths import digest
-from recipes import fewshot, fields, inputs
+from recipes import fields, inputs, probes
 from recipes import workdir as workdirs
 
 # Fields of the configs of some recipes that name them.
@@ -23,7 +23,7 @@ def described(config: Any) -> dict[str, Any]:
         except AttributeError:  # of another recipe
             continue
         if path in DATASETS and name:
-            parts = inputs.load_source(fewshot.source_of(config, name))
+            parts = inputs.load_source(probes.source_of(config, name))
             found[path] = [data.digest(part) for part in parts]
         elif name:
             found[path] = digest(name)  # None of released weights

@@ -17,11 +17,11 @@ from keras_vit.inspection import pictures
 from recipes import (
     checks,
     experiment,
-    fewshot,
     fields,
     finetune,
     fitting,
     inputs,
+    probes,
     study_figures,
     sweep,
 )
@@ -284,9 +284,9 @@ def _result(config, folder, report):
     eval_images = derived.get("eval_images", 0)
     if config.evaluation.fewshot_dataset:
         _, test = inputs.load_source(
-            fewshot.source_of(config, config.evaluation.fewshot_dataset)
+            probes.source_of(config, config.evaluation.fewshot_dataset)
         )
-        eval_images = min(fewshot.MAX_TEST_IMAGES, test.num_examples)
+        eval_images = min(probes.MAX_TEST_IMAGES, test.num_examples)
     return dict(accuracy=accuracy, curve=curve, eval_images=eval_images)
 
 

@@ -16,12 +16,12 @@ from recipes import (
     checks,
     dino,
     experiment,
-    fewshot,
     fitting,
     inputs,
     mae,
     masked_patch,
     method,
+    probes,
     scored,
 )
 from recipes import workdir as workdirs
@@ -161,9 +161,9 @@ def _train(config, workdir, devices):
     measurements = own.callbacks(config, images, built, devices, workdir)
     if config.probe.dataset:
         measurements += (
-            fewshot.callback(
+            probes.callback(
                 built.model,
-                fewshot.source_of(config, config.probe.dataset),
+                probes.source_of(config, config.probe.dataset),
                 (),
                 every=config.probe.every,
                 seed=config.seed,

@@ -11,7 +11,7 @@ from small_runs import results_of, small_vit
 
 import keras_vit
 from keras_vit import data, evaluation
-from recipes import evaluate, experiment, fewshot
+from recipes import evaluate, experiment, fewshot, probes
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -348,6 +348,6 @@ def test_broken_images_are_named(tmp_path, capsys):
     ):
         fewshot.run(config, str(tmp_path / "run"))
     few = experiment.Source(dataset=str(dataset))
-    few_shot = fewshot.callback(keras.models.load_model(model), few, ())
+    few_shot = probes.callback(keras.models.load_model(model), few, ())
     with pytest.raises(ValueError, match="do not decode"):
         few_shot.on_train_begin()

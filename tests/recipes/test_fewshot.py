@@ -10,7 +10,7 @@ from small_runs import changed, small_vit
 import keras_vit
 from keras_vit import data, evaluation
 from keras_vit.evaluation.features import labels_of
-from recipes import cli, experiment, fewshot
+from recipes import cli, experiment, fewshot, probes
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -95,8 +95,8 @@ def test_any_layer_of_any_weights_is_measured(best, tmp_path):
 def test_the_callback_of_the_recipes_keeps_few_images(best, monkeypatch):
     model = keras.models.load_model(best)
     model.compile("sgd", "mse")
-    monkeypatch.setattr(fewshot, "MAX_TEST_IMAGES", 50)
-    few_shot = fewshot.callback(model, experiment.Source(), (1, 3))
+    monkeypatch.setattr(probes, "MAX_TEST_IMAGES", 50)
+    few_shot = probes.callback(model, experiment.Source(), (1, 3))
     labels = [labels_of(batch) for batch in few_shot.train]
     assert np.bincount(np.concatenate(labels)).tolist() == [6] * 10
     assert sum(len(labels_of(x)) for x in few_shot.test) == 50
@@ -109,7 +109,7 @@ def test_the_callback_of_the_recipes_keeps_few_images(best, monkeypatch):
     assert 0.1 < history["digits/3-shot"][0] < 1
     assert "digits/1-shot" in history
     with pytest.raises(ValueError, match="Received: shots=400"):
-        fewshot.callback(model, experiment.Source(), (200,))
+        probes.callback(model, experiment.Source(), (200,))
 
 
 def test_flags_and_configs():

@@ -13,10 +13,10 @@ from keras_vit import data
 from recipes import (
     begin,
     experiment,
-    fewshot,
     finetune,
     fitting,
     inputs,
+    probes,
     unlabelled,
 )
 
@@ -140,7 +140,7 @@ def test_few_shot_accuracy_is_that_of_the_saved_model(run):
     assert [value == value for value in measured] == [False, True, True]
     # Not of the model that is trained, whose output is predicted colours.
     model = keras.models.load_model(run[0] / "last.keras", compile=False)
-    callback = fewshot.callback(model, experiment.Source(), (1,))
+    callback = probes.callback(model, experiment.Source(), (1,))
     trained = keras.Model()
     trained.stop_training = True
     callback.set_model(trained)

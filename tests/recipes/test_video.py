@@ -19,6 +19,7 @@ from recipes import (
     fewshot,
     finetune,
     inputs,
+    probes,
 )
 from recipes.configs import video as configs
 
@@ -229,7 +230,7 @@ def test_features_of_clips_are_measured(video_run, tmp_path, capsys):
                 num_frames=8,
             ),
         )
-        for part in (fewshot.at_most(train, 80), test)
+        for part in (probes.at_most(train, 80), test)
     )
     guesses = evaluation.nearest_neighbours(
         train, test[0], k=3, temperature=None
@@ -244,7 +245,7 @@ def test_features_of_clips_are_measured(video_run, tmp_path, capsys):
 def test_features_of_frames_are_averaged_and_watched_in_training(tmp_path):
     model = small_vit(patch_size=8, input_shape=(16, 16, 1), classes=8)
     source = experiment.Source(dataset="moving_digits", num_frames=3)
-    few_shot = fewshot.callback(model, source, (1,))
+    few_shot = probes.callback(model, source, (1,))
     batch = next(iter(few_shot.test))
     clips = np.asarray(batch["images"])[:80]  # the rest is padding
     assert clips.shape == (80, 3, 16, 16, 1)
