@@ -44,6 +44,10 @@ def valid():
             "GIF",
             save_all=True,
             append_images=[Image.fromarray(pixels(seed=1))],
+            # Each is an extension before the first frame.
+            comment=b"two frames",
+            loop=0,
+            transparency=3,
         ),
         "gif with a line's end": encode(array, "GIF") + b"\r\n",
         "bmp": encode(array, "BMP"),
