@@ -114,11 +114,13 @@ def test_frames_are_cut_resized_and_turned_as_they_are_decoded(
     ("matrix", "expected"),
     [
         ((0, 1, -1, 0), lambda x: np.rot90(x, -1, (1, 2))),
+        ((0, -1, 1, 0), lambda x: np.rot90(x, 1, (1, 2))),
         ((-1, 0, 0, -1), lambda x: np.rot90(x, 2, (1, 2))),
         # Of cameras that show a mirror.
         ((-1, 0, 0, 1), lambda x: x[:, :, ::-1]),
         ((1, 0, 0, -1), lambda x: x[:, ::-1]),
         ((0, 1, 1, 0), lambda x: x.swapaxes(1, 2)),
+        ((0, -1, -1, 0), lambda x: np.rot90(x, 2, (1, 2)).swapaxes(1, 2)),
     ],
 )
 def test_frames_are_upright_as_the_file_states(tmp_path, matrix, expected):
