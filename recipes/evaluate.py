@@ -339,10 +339,11 @@ def _load_data(options):
     fraction, seed = options.eval_fraction, options.split_seed
     split, by_name = options.split, data.sources.has_splits(options.dataset)
     trained_on_is_asked = split == "train" and not by_name
+    # Of what is not evaluated on; some sets have no split `train`.
+    unused = "all" if data.sources.is_of_tfds(options.dataset) else ""
     train, held_out = data.load(
         options.dataset,
-        # Some sets have no split `train`.
-        train_split=split if by_name else "",
+        train_split=(split or unused) if by_name else "",
         eval_split="" if trained_on_is_asked else split or run.eval_split,
         eval_fraction=run.eval_fraction if fraction is None else fraction,
         seed=run.split_seed if seed is None else seed,

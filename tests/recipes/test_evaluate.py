@@ -129,6 +129,39 @@ def test_real_labels_stand_beside_the_original(capsys, tmp_path):
     assert found["loss"] == pytest.approx(normed.mean(), rel=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore")  # of TFDS itself
+def test_a_set_without_a_part_for_training_is_evaluated_on(capsys, tmp_path):
+    tfds = pytest.importorskip("tensorflow_datasets")
+
+    class OnlyForTests(tfds.core.GeneratorBasedBuilder):  # as imagenet_v2
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            return self.dataset_info_from_configs(
+                features=tfds.features.FeaturesDict(
+                    dict(
+                        image=tfds.features.Image(shape=(8, 8, 3)),
+                        label=tfds.features.ClassLabel(num_classes=3),
+                    )
+                ),
+                supervised_keys=("image", "label"),
+            )
+
+        def _split_generators(self, _):
+            return dict(test=self._generate_examples())
+
+        def _generate_examples(self):
+            for i in range(5):
+                yield i, dict(image=np.zeros((8, 8, 3), "uint8"), label=i % 3)
+
+    path = tmp_path / "model.keras"
+    save_vit(path, 3, (8, 8, 3), np.array([1, 0, 0]))
+    options = ["--dataset=only_for_tests", f"--data_dir={tmp_path}"]
+    found = results_of(capsys, path, *options)
+    assert found["images"] == 5
+    assert found["top_1"] == 2 / 5
+
+
 def test_any_of_the_classes_of_an_object_is_right(capsys, tmp_path):
     folder = tmp_path / "objectnet-1.0"
     (folder / "mappings").mkdir(parents=True)
