@@ -83,7 +83,9 @@ def _parser():
     add("model", metavar="MODEL")
     named = "name of TFDS, folder of images or videos, npz file, digits or "
     add("--dataset", default="imagenet2012", help=f"{named}moving_digits")
-    split = "split of TFDS (test or, without it, validation); else 'train' is "
+    split = (
+        "split of TFDS (test or, without labels, validation); else 'train' is "
+    )
     split += "what runs train on, and of a folder with test and val one of them"
     add("--split", default="", help=split)
     place = "where TFDS keeps data, or the unpacked archive of ObjectNet"

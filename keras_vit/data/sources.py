@@ -129,9 +129,9 @@ def load(
             "my_module:function(size=64)": it returns two `Source`.
         train_split: TFDS split to train on; "" is "train", for VTAB-1k
             "train800val200".
-        eval_split: TFDS split to evaluate on; "" is "test" or, without it,
-            "validation". Of a folder with `test` and `val` which of the two.
-            Other data sets have no splits by name.
+        eval_split: TFDS split to evaluate on; "" is "test" or, where that is
+            absent or has no labels, "validation". Of a folder with `test` and
+            `val` which of the two. Other data sets have no splits by name.
         eval_fraction: Share of each class held out for evaluation if the data
             set has no such part.
         seed: Seed of that choice.

@@ -31,7 +31,7 @@ def find(
 
     Raises:
         ValueError: If the data set has no labelled images or videos, or no such
-            split, config or version.
+            split, config or version, or a split to evaluate on without labels.
     """
     tfds = optional("tensorflow_datasets")
     builder = prepare(name, **places)
@@ -57,11 +57,13 @@ def find(
 
     splits = builder.info.splits
     if not eval_split:
-        # ImageNet's test images have no labels.
+        # ImageNet's test images have no labels, and are left out by many.
         has_test = "test" in splits and not builder.name.startswith("imagenet")
+        if has_test and "validation" in splits:
+            has_test = multi_label or _has_labels(builder, "test", keys[1])
         has_test = has_test or "validation" not in splits
         eval_split = "test" if has_test else "validation"
-    return parts(
+    found = parts(
         builder,
         name,
         train_split=train_split or "train",
@@ -71,6 +73,26 @@ def find(
         reads={keys[1]: True} if multi_label else None,
         multi_label=multi_label,
     )
+    # Before a training of hours; a mocked set does not state its splits.
+    if (
+        splits
+        and not multi_label
+        and not _has_labels(builder, eval_split, keys[1])
+    ):
+        raise ValueError(
+            f"`eval_split` of {name!r} must have labels. Received: eval_split="
+            f"{eval_split!r}, whose labels are below 0; the splits are "
+            f"{sorted(splits)}"
+        )
+    return found
+
+
+def _has_labels(builder, split, key):
+    """Return whether the first example has a label, which is no -1."""
+    decode = optional("tensorflow_datasets").decode
+    decoding = decode.PartialDecoding({key: True})
+    examples = builder.as_dataset(split=split, decoders=decoding).take(1)
+    return all(example[key] >= 0 for example in examples.as_numpy_iterator())
 
 
 def _keys(features):

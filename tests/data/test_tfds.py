@@ -37,10 +37,10 @@ class NumberedImages(tfds.core.GeneratorBasedBuilder):
             "test": self._generate_examples(23, 30),
         }
 
-    def _generate_examples(self, start, stop):
+    def _generate_examples(self, start, stop, labelled=True):
         for i in range(start, stop):
             image = np.full((4, 4, 3), i, "uint8")
-            yield i, {"image": image, "label": i % 3}
+            yield i, {"image": image, "label": i % 3 if labelled else -1}
 
 
 class ImagenetOfNumbers(NumberedImages):
@@ -60,6 +60,27 @@ def test_imagenet_is_evaluated_on_its_labelled_part(tmp_path):
     _, evaluation = data.load("imagenet_of_numbers", data_dir=str(tmp_path))
     assert evaluation.name == "imagenet_of_numbers validation"
     assert evaluation.num_examples == 3
+
+
+class NumbersOfAChallenge(NumberedImages):
+    """Whose test images have no labels, as those of i_naturalist2018."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _split_generators(self, dl_manager):
+        return {
+            "train": self._generate_examples(0, 5),
+            "validation": self._generate_examples(5, 8),
+            "test": self._generate_examples(8, 12, labelled=False),
+        }
+
+
+def test_images_without_labels_are_not_evaluated_on(tmp_path):
+    name, place = "numbers_of_a_challenge", dict(data_dir=str(tmp_path))
+    _, evaluation = data.load(name, **place)
+    assert evaluation.name == f"{name} validation"
+    with pytest.raises(ValueError, match="must have labels.*eval_split='test'"):
+        data.load(name, eval_split="test", **place)
 
 
 class NumbersByHand(NumberedImages):
