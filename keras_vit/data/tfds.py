@@ -3,6 +3,8 @@
 import textwrap
 from collections.abc import Callable
 
+import numpy as np
+
 from keras_vit.data import shards
 from keras_vit.data.optional_imports import optional, tensorflow
 
@@ -60,7 +62,7 @@ def find(
         # ImageNet's test images have no labels, and are left out by many.
         has_test = "test" in splits and not builder.name.startswith("imagenet")
         if has_test and "validation" in splits:
-            has_test = multi_label or _has_labels(builder, "test", keys[1])
+            has_test = _has_labels(builder, "test", keys[1])
         has_test = has_test or "validation" not in splits
         eval_split = "test" if has_test else "validation"
     found = parts(
@@ -74,25 +76,23 @@ def find(
         multi_label=multi_label,
     )
     # Before a training of hours; a mocked set does not state its splits.
-    if (
-        splits
-        and not multi_label
-        and not _has_labels(builder, eval_split, keys[1])
-    ):
+    if splits and not _has_labels(builder, eval_split, keys[1]):
         raise ValueError(
             f"`eval_split` of {name!r} must have labels. Received: eval_split="
-            f"{eval_split!r}, whose labels are below 0; the splits are "
+            f"{eval_split!r}, whose first examples have none; the splits are "
             f"{sorted(splits)}"
         )
     return found
 
 
 def _has_labels(builder, split, key):
-    """Return whether the first example has a label, which is no -1."""
+    """Return whether one of the first examples has a label, which is no -1."""
     decode = optional("tensorflow_datasets").decode
     decoding = decode.PartialDecoding({key: True})
-    examples = builder.as_dataset(split=split, decoders=decoding).take(1)
-    return all(example[key] >= 0 for example in examples.as_numpy_iterator())
+    # Of several labels an image may have none.
+    examples = builder.as_dataset(split=split, decoders=decoding).take(100)
+    labels = (example[key] for example in examples.as_numpy_iterator())
+    return any((np.asarray(x) >= 0).any() for x in labels)
 
 
 def _keys(features):

@@ -75,8 +75,35 @@ class NumbersOfAChallenge(NumberedImages):
         }
 
 
-def test_images_without_labels_are_not_evaluated_on(tmp_path):
-    name, place = "numbers_of_a_challenge", dict(data_dir=str(tmp_path))
+class NumbersOfSeveralClasses(NumbersOfAChallenge):
+    """Whose test images have no labels, as those of voc/2012."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        classes = tfds.features.ClassLabel(num_classes=3)
+        return self.dataset_info_from_configs(
+            features=tfds.features.FeaturesDict(
+                {
+                    "image": tfds.features.Image(shape=(4, 4, 3)),
+                    "labels": tfds.features.Sequence(classes),
+                }
+            ),
+        )
+
+    def _generate_examples(self, *args, **kwargs):
+        for i, example in super()._generate_examples(*args, **kwargs):
+            label = example.pop("label")
+            # The first of those that have labels has none.
+            labels = [] if i == 5 or label < 0 else [label]
+            yield i, example | {"labels": labels}
+
+
+@pytest.mark.parametrize(
+    "name", ["numbers_of_a_challenge", "numbers_of_several_classes"]
+)
+def test_images_without_labels_are_not_evaluated_on(name, tmp_path):
+    place = dict(data_dir=str(tmp_path))
     _, evaluation = data.load(name, **place)
     assert evaluation.name == f"{name} validation"
     with pytest.raises(ValueError, match="must have labels.*eval_split='test'"):
