@@ -37,6 +37,7 @@ if __name__ == "__main__":  # before the imports, which take seconds
     start.main("recipes.evaluate")
 
 import argparse
+import contextlib
 import json
 import sys
 from typing import Any
@@ -65,7 +66,8 @@ def main(arguments: list[str]) -> int:
             "--output must be a file in a folder that exists and can be "
             f"written. Received: --output={options.output}"
         )
-    results = _evaluate(options)
+    with contextlib.redirect_stdout(sys.stderr):  # what TFDS prints
+        results = _evaluate(options)
     text = json.dumps(results, indent=2)
     print(text if options.json else _table(results))
     if options.output:

@@ -99,6 +99,7 @@ def test_every_recipe_that_measures_is_above():
         "finetune",
         "unlabelled",
         "fewshot",
+        "probes",
         "evaluate",
         # Read it to count images, draw pictures of it, or notice changes.
         "study",
