@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import os
 import pathlib
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -12,7 +13,12 @@ from keras_vit._paths import require_file
 from keras_vit.data import decode, video_files
 from keras_vit.data.split import split
 
-EVALUATION_FOLDERS = ("test", "val", "validation", "eval")
+EVALUATION_FOLDERS = ("test", "val", "valid", "validation", "eval")
+# Names of the parts of many data sets, such as "Training" and "test_set".
+_PART = re.compile(
+    r"(train|test|val|valid|eval)(ing|idation|uation)?([ _-]?(set|data))?",
+    re.IGNORECASE,
+)
 
 
 def evaluation_folder(
@@ -109,16 +115,16 @@ def find(
     Args:
         path: The folder.
         eval_fraction, seed, broken, eval_split: See `sources.load`; a share is
-            held out if the folder has no `test` (or `val`, `validation`,
-            `eval`).
+            held out if the folder has no `test` (or `val`, `valid`,
+            `validation`, `eval`).
 
     Returns:
         The fields of a training and an evaluation `Source`.
 
     Raises:
         ValueError: If the folder is empty, a class has no image (or none
-            that decodes, when skipping), there are fewer than two classes, or
-            evaluation has other classes.
+            that decodes, when skipping), there are fewer than two classes, all
+            have names of parts of a data set, or evaluation has other classes.
     """
     root = pathlib.Path(path)
     train_root = root / "train" if (root / "train").is_dir() else root
@@ -140,6 +146,12 @@ def _train_files(root, is_video, broken):
         raise ValueError(
             f"`dataset` {str(root)!r} must have a folder for each of at least "
             f"2 classes. Received: {list(files.names)}"
+        )
+    if all(map(_PART.fullmatch, files.names)):
+        raise ValueError(
+            f"The parts in `dataset` {str(root)!r} must be named 'train' and "
+            f"one of {EVALUATION_FOLDERS}. Received: {list(files.names)}, "
+            "which are no classes; rename them"
         )
     if broken == "skip":
         files.skip_broken(is_video)

@@ -38,7 +38,8 @@ def find(
     Args:
         path: The folder.
         eval_fraction, seed, broken, eval_split: See `sources.load`; a share is
-            held out if no `test` (or `val`, `validation`, `eval`) has a list.
+            held out if no `test` (or `val`, `valid`, `validation`, `eval`) has
+            a list.
 
     Returns:
         The fields of a training and an evaluation `Source`.

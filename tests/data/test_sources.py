@@ -111,7 +111,7 @@ def test_linked_class_folders_of_videos_are_found(tmp_path):
     assert train.num_examples + evaluation.num_examples == 10
 
 
-@pytest.mark.parametrize("name", ["test", "val", "validation"])
+@pytest.mark.parametrize("name", ["test", "val", "valid", "validation"])
 def test_train_and_test_folders(tmp_path, name):
     make_folder(tmp_path / "train", ("a", "b", "c"))
     make_folder(tmp_path / name, ("c", "b"), count=2)
@@ -301,6 +301,15 @@ class TestBadInput:
     def test_one_class(self, tmp_path):
         make_folder(tmp_path, ("cat",))
         self.check(tmp_path, "at least 2 classes", "cat")
+
+    @pytest.mark.parametrize(
+        "names", [("Testing", "Training"), ("Test", "Train", "valid_set")]
+    )
+    def test_parts_are_no_classes(self, names, tmp_path):
+        make_folder(tmp_path, names)
+        self.check(tmp_path, "must be named 'train'", list(names))
+        make_folder(tmp_path, ("cat",))
+        data.load(str(tmp_path))
 
     def test_one_image_of_a_class(self, tmp_path):
         make_folder(tmp_path, count=1)
