@@ -183,17 +183,18 @@ def load(
 
 def has_splits(dataset: str) -> bool:
     """Return whether `load` takes names of splits: of TFDS or TFRecords."""
-    is_vtab = dataset.startswith(vtab.PREFIX)
+    if dataset in ("digits", "moving_digits") or _is_function(dataset):
+        return False
     path = os.path.expanduser(dataset)
-    return is_vtab or is_of_tfds(dataset) or records.exists(path)
+    is_vtab = dataset.startswith(vtab.PREFIX)
+    return is_vtab or not os.path.exists(path) or records.exists(path)
 
 
 def is_of_tfds(dataset: str) -> bool:
     """Return whether `load` takes it for a name of TFDS."""
-    own = dataset in ("digits", "moving_digits") or _is_function(dataset)
-    path = os.path.expanduser(dataset)
     is_vtab = dataset.startswith(vtab.PREFIX)
-    return not (own or is_vtab or os.path.exists(path))
+    there = os.path.exists(os.path.expanduser(dataset))
+    return has_splits(dataset) and not is_vtab and not there
 
 
 def _is_function(dataset):
