@@ -74,6 +74,7 @@ def test_masks_of_one_pixel_and_of_another_size(tmp_path):
     ("changes", "message"),
     [
         ({"bbox": [2, 4, 0, 2]}, "with an area.*annotation 7 in"),
+        ({"bbox": [2, 4, 4, 0]}, "with an area.*annotation 7 in"),
         ({"bbox": [2, 4, float("nan"), 2]}, "with an area.*annotation 7"),
         ({"bbox": [2, 4]}, "with an area.*annotation 7"),
         ({"bbox": [12, 4, 18, 6]}, "annotation 7.*1 of 1.*are they corners"),
