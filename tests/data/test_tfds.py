@@ -37,10 +37,10 @@ class NumberedImages(tfds.core.GeneratorBasedBuilder):
             "test": self._generate_examples(23, 30),
         }
 
-    def _generate_examples(self, start, stop, labelled=True):
+    def _generate_examples(self, start, stop):
         for i in range(start, stop):
             image = np.full((4, 4, 3), i, "uint8")
-            yield i, {"image": image, "label": i % 3 if labelled else -1}
+            yield i, {"image": image, "label": i % 3}
 
 
 class ImagenetOfNumbers(NumberedImages):
@@ -62,17 +62,14 @@ def test_imagenet_is_evaluated_on_its_labelled_part(tmp_path):
     assert evaluation.num_examples == 3
 
 
-class NumbersOfAChallenge(NumberedImages):
+class NumbersOfAChallenge(ImagenetOfNumbers):
     """Whose test images have no labels, as those of i_naturalist2018."""
 
     VERSION = tfds.core.Version("1.0.0")
 
-    def _split_generators(self, dl_manager):
-        return {
-            "train": self._generate_examples(0, 5),
-            "validation": self._generate_examples(5, 8),
-            "test": self._generate_examples(8, 12, labelled=False),
-        }
+    def _generate_examples(self, start, stop):
+        for i, example in super()._generate_examples(start, stop):
+            yield i, example if i < 8 else example | {"label": -1}
 
 
 class NumbersOfSeveralClasses(NumbersOfAChallenge):
@@ -91,8 +88,8 @@ class NumbersOfSeveralClasses(NumbersOfAChallenge):
             ),
         )
 
-    def _generate_examples(self, *args, **kwargs):
-        for i, example in super()._generate_examples(*args, **kwargs):
+    def _generate_examples(self, start, stop):
+        for i, example in super()._generate_examples(start, stop):
             label = example.pop("label")
             # The first of those that have labels has none.
             labels = [] if i == 5 or label < 0 else [label]
