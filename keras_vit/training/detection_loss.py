@@ -37,7 +37,7 @@ class SetDetectionLoss(task_loss.TaskLoss):
     Call arguments:
         targets: "boxes", `[B, M, 4]`: centre x, centre y, width and height in
             shares of the image; "labels", `[B, M]`: integers, -1 for padding,
-            whose boxes are not used.
+            whose boxes are not used. With one of K or more the loss is NaN.
         outputs: "logits", `[B, N, K + 1]`, the last of "no object";
             "pred_boxes", `[B, N, 4]`. N is at least M. "patch_logits", `[B, H,
             W, K + 1]`, if the model has them.
@@ -137,7 +137,8 @@ def _patch_loss(labels, boxes, valid, counted, logits):
     areas = ops.where(inside, _area(boxes[..., 2:])[:, None], np.inf)
     classes = ops.take_along_axis(labels, ops.argmin(areas, axis=-1), axis=1)
     inside = ops.any(inside, axis=-1)  # [B, H * W]
-    chosen = ops.one_hot(ops.where(inside, classes, outputs - 1), outputs)
+    classes = ops.where(inside, classes, outputs - 1)
+    chosen = task_loss.one_hot(classes, outputs, logits.dtype)
     weights = counted * ops.where(inside, 1.0, _OUTSIDE_WEIGHT)
     losses = -ops.sum(chosen * ops.log_softmax(logits), axis=-1)
     return task_loss.weighted_mean(losses, weights)

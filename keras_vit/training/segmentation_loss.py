@@ -39,7 +39,8 @@ class SetSegmentationLoss(task_loss.TaskLoss):
 
     Call arguments:
         targets: "masks", `[B, M, H, W]`: 0 or 1; "labels", `[B, M]`: integers,
-            -1 for padding. `masks_of_classes` makes both of a map of classes.
+            -1 for padding; with one of K or more the loss is NaN.
+            `masks_of_classes` makes both of a map of classes.
         outputs: "class_queries_logits", `[B, Q, K + 1]`, the last of "no
             object"; "masks_queries_logits", `[B, h, w, Q]`. Q is at least M.
 
@@ -181,7 +182,8 @@ class PixelCrossentropy(task_loss.TaskLoss):
         output: Name of the logits.
 
     Call arguments:
-        targets: "classes", `[B, H, W]`, integers.
+        targets: "classes", `[B, H, W]`, integers. With one of K or more that is
+            not ignored, the loss is NaN.
         outputs: "logits", `[B, h, w, K]`.
 
     Raises:
@@ -212,10 +214,12 @@ class PixelCrossentropy(task_loss.TaskLoss):
                     interpolation="bilinear",
                     data_format="channels_last",
                 )
+            known = classes < logits.shape[-1]
             losses = ops.sparse_categorical_crossentropy(
-                classes, logits, from_logits=True
+                ops.where(known, classes, 0), logits, from_logits=True
             )
             losses = ops.where(counted, losses, 0.0)
+            losses = task_loss.of_known_classes(losses, known)
             found[f"class{suffix}"] = task_loss.share(losses, ops.sum(weights))
         return found
 

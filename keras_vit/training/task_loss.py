@@ -4,6 +4,7 @@ import functools
 import types
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit.ops.replicas import of_part, sum_over_replicas
@@ -240,6 +241,9 @@ def classification(logits, labels, assignment, no_object_weight, counted=1.0):
         assignment: `[B, M]`, of `linear_assignment`.
         no_object_weight: Weight of predictions without a target.
         counted: Which examples count, of `counted`.
+
+    Returns:
+        A scalar; NaN if a label is K or more.
     """
     queries = ops.arange(logits.shape[1], dtype=assignment.dtype)
     matches = assignment[:, :, None] == queries  # [B, M, N]
@@ -249,17 +253,38 @@ def classification(logits, labels, assignment, no_object_weight, counted=1.0):
     no_object = logits.shape[-1] - 1
     classes = ops.where(matched, classes, no_object)  # [B, N]
     weights = counted * ops.where(matched, 1.0, no_object_weight)
-    chosen = ops.one_hot(classes, no_object + 1, dtype=logits.dtype)
+    chosen = one_hot(classes, no_object + 1, logits.dtype)
     losses = -ops.sum(chosen * ops.log_softmax(logits), axis=-1)
+    losses = of_known_classes(losses, labels < no_object)
     return weighted_mean(losses, weights)
+
+
+def of_known_classes(losses, known):
+    """Return losses, NaN if the model has not all classes of the labels.
+
+    Compiled programs cannot raise. Without this, backends differ in what such a
+    label does, and K would be taken for "no object".
+
+    Args:
+        losses: Of any shape.
+        known: Of any shape; false where a label is K or more.
+    """
+    return ops.where(ops.all(known), losses, np.nan)
 
 
 def probabilities_of(logits, labels):
     """Return the probability of each target's class: `[B, M, N]`."""
-    chosen = ops.one_hot(labels, logits.shape[-1])  # zeros for padding
-    return ops.einsum(
-        "bnk,bmk->bmn", ops.softmax(logits), ops.cast(chosen, logits.dtype)
-    )
+    chosen = one_hot(labels, logits.shape[-1], logits.dtype)
+    return ops.einsum("bnk,bmk->bmn", ops.softmax(logits), chosen)
+
+
+def one_hot(labels, num_classes: int, dtype: str):
+    """Return 1 at each label and 0 elsewhere: `[..., num_classes]`.
+
+    Other labels have zeros alone; `ops.one_hot` raises at them under PyTorch.
+    """
+    classes = ops.arange(num_classes, dtype=labels.dtype)
+    return ops.cast(labels[..., None] == classes, dtype)
 
 
 def take_queries(values, assignment):

@@ -402,6 +402,26 @@ def test_examples_without_weight_do_not_count(name):
     assert found[1] == pytest.approx(found[0], rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    [
+        ("SetDetectionLoss", 2),
+        ("SetSegmentationLoss", 2),
+        ("PixelCrossentropy", 3),
+    ],
+)
+def test_the_loss_of_a_class_that_the_model_lacks_is_nan(name, classes):
+    targets, outputs = weighted_cases()[name]
+    (key,) = targets.keys() & {"labels", "classes"}
+    found = {}
+    for label in (classes - 1, classes, classes + 1, 254):
+        labels = np.array(targets[key])
+        labels[0, 0] = label
+        loss = getattr(training, name)()(targets | {key: labels}, outputs)
+        found[label] = np.isnan(float(loss))
+    assert list(found.values()) == [False, True, True, True]
+
+
 @pytest.mark.backend("torch")
 def test_weights_of_examples_are_refused():
     x = keras.Input((2, 2, 3))
