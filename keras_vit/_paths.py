@@ -16,6 +16,18 @@ NPZ_ERRORS = (
     *(zipfile.BadZipFile, zlib.error),
 )
 
+# Folders that systems make: archives of macOS; thumbnails and waste of NAS;
+# waste and indices of Windows; what a repair of a Linux disk found.
+_OF_SYSTEMS = (
+    *("__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN"),
+    *("System Volume Information", "lost+found"),
+)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder of a data set is not part of it, by its name."""
+    return name.startswith(".") or name in _OF_SYSTEMS
+
 
 def why_no_file(path: str | os.PathLike) -> str | None:
     """Return why a path cannot be read as a file, or None if it can.

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from keras_vit._paths import can_be_written
+from keras_vit._paths import can_be_written, is_hidden
 from keras_vit.data.decode import EXTENSIONS
 from keras_vit.inspection import figures
 
@@ -43,7 +43,7 @@ def find(
 def files_below(name: str, extensions: tuple[str, ...]) -> Iterator[str]:
     """Yield the files of a folder; a link may lead back, and is left out.
 
-    So is a folder that cannot be read.
+    So is a folder that cannot be read, and what is hidden.
 
     Args:
         name: The folder.
@@ -53,13 +53,19 @@ def files_below(name: str, extensions: tuple[str, ...]) -> Iterator[str]:
     def left_out(error):
         print(f"Left out: {error.filename}: {error.strerror}", file=sys.stderr)
 
+    hidden = 0
     for folder, below, files in os.walk(name, onerror=left_out):
+        files = [x for x in files if x.lower().endswith(extensions)]
+        hidden += sum(map(is_hidden, below + files))
+        below[:] = (x for x in below if not is_hidden(x))
         for each in (os.path.join(folder, x) for x in below):
             if os.path.islink(each):
                 print(f"Left out: {each}, a link to a folder", file=sys.stderr)
         for file in files:
-            if file.lower().endswith(extensions):
+            if not is_hidden(file):
                 yield os.path.join(folder, file)
+    if hidden:
+        print(f"Left out: {hidden} hidden files or folders", file=sys.stderr)
 
 
 def check_picture(option: str, path: str) -> None:

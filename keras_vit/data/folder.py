@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from keras_vit._paths import require_file
+from keras_vit._paths import is_hidden, require_file
 from keras_vit.data import decode, video_files
 from keras_vit.data.split import split
 
@@ -108,7 +108,7 @@ def find(
 
     A class has the images in its folder and in all folders below it, as in
     Keras' `image_dataset_from_directory` and torchvision's `ImageFolder`.
-    Hidden files, linked folders, files outside the class folders and files with
+    Hidden files, folders of systems such as `__MACOSX`, linked folders, files outside the class folders and files with
     another extension are ignored and counted. If a folder has more videos than
     images, its images are ignored; otherwise its videos are.
 
@@ -224,7 +224,7 @@ def _has_videos(root):
         for folder in (root, *linked)
         for _, _, files in os.walk(folder)
         for name in files
-        if not name.startswith(".")
+        if not is_hidden(name)
     )
     videos, images = (
         sum(count[extension] for extension in extensions)
@@ -242,7 +242,7 @@ def _classes(root, is_video, broken):
     folders = sorted(
         entry
         for entry in root.iterdir()
-        if entry.is_dir() and not entry.name.startswith(".")
+        if entry.is_dir() and not is_hidden(entry.name)
     )
     names = tuple(entry.name for entry in folders)
     ignored = _ignored_beside(root, names, is_video)
@@ -288,7 +288,7 @@ def _scan(folder, is_video, without=()):
         parent, used = pending.pop()
         with os.scandir(parent) as entries:
             for entry in entries:
-                hidden = entry.name.startswith(".")
+                hidden = is_hidden(entry.name)
                 if entry.is_dir() and entry.name in used:
                     continue
                 if entry.is_dir() and not (hidden or entry.is_symlink()):

@@ -28,7 +28,7 @@ from typing import Literal
 
 import numpy as np
 
-from keras_vit._paths import NPZ_ERRORS
+from keras_vit._paths import NPZ_ERRORS, is_hidden
 from keras_vit.data.coco import read_coco
 from keras_vit.data.optional_imports import optional
 from keras_vit.data.panoptic import read_panoptic
@@ -260,7 +260,7 @@ def _by_stem(folder, suffixes):
     """Return the files of a folder by their names without suffixes."""
     found: dict[str, pathlib.Path] = {}
     for file in sorted(folder.iterdir()):
-        if file.suffix.lower() not in suffixes:
+        if is_hidden(file.name) or file.suffix.lower() not in suffixes:
             continue
         if other := found.get(file.stem):
             raise ValueError(

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from keras_vit._paths import is_hidden
 from keras_vit.data import folder, video_files
 from keras_vit.data.tables import read_rows, read_text
 
@@ -96,7 +97,7 @@ def videos_below(path: str) -> dict[str, str]:
     """Return the path of each video below a folder, by its name."""
     found = {}
     for parent, folders, files in os.walk(path, followlinks=True):
-        folders.sort()
+        folders[:] = sorted(x for x in folders if not is_hidden(x))
         for file in sorted(files):
             stem, extension = os.path.splitext(file)
             if extension.lower() in video_files.EXTENSIONS:

@@ -68,7 +68,8 @@ def test_ignored_files_are_counted_by_reason_and_extension(tmp_path):
     make_folder(tmp_path)
     nested = write_image(tmp_path / "cat" / "indoors" / "2024" / "a.JPG")
     outside = write_image(tmp_path / "cover.jpg")
-    write_image(tmp_path / "cat" / ".thumbnails" / "0.jpg")
+    for folder in ("cat/.thumbnails", "cat/@eaDir/0.jpg", "__MACOSX/cat"):
+        write_image(tmp_path / folder / "0.jpg")
     for name in (
         "cat/._0.jpg",
         "cat/indoors/b.HEIC",
@@ -85,6 +86,8 @@ def test_ignored_files_are_counted_by_reason_and_extension(tmp_path):
     assert train.ignored == {
         ("hidden", ".jpg"): 1,
         ("hidden", ".thumbnails/"): 1,
+        ("hidden", "@eaDir/"): 1,
+        ("hidden", "__MACOSX/"): 1,
         ("linked", "more/"): 1,
         ("outside the class folders", ".jpg"): 1,
         ("unsupported", ".heic"): 2,
@@ -92,8 +95,8 @@ def test_ignored_files_are_counted_by_reason_and_extension(tmp_path):
         ("unsupported", "without extension"): 1,
     }
     assert data.describe_ignored(train, evaluation) == (
-        "8 files ignored (hidden: 1 .jpg, 1 .thumbnails/; linked: 1 more/; "
-        "outside the class folders: 1 .jpg; "
+        "10 files ignored (hidden: 1 .jpg, 1 .thumbnails/, 1 @eaDir/, "
+        "1 __MACOSX/; linked: 1 more/; outside the class folders: 1 .jpg; "
         "unsupported: 2 .heic, 1 .txt, 1 without extension)"
     )
 

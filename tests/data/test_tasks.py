@@ -193,6 +193,7 @@ def test_folders_of_masks_and_depth(tmp_path):
     for part in ("train", "val"):
         for kind in ("images", "masks", "depth"):
             (tmp_path / part / kind).mkdir(parents=True)
+            (tmp_path / part / kind / "._a.png").write_bytes(b"of macOS")
         Image.new("RGB", (6, 4)).save(tmp_path / part / "images/a.png")
         mask = np.zeros((4, 6), "uint8")
         mask[0, :4] = (1, 2, 255, 3)

@@ -31,6 +31,7 @@ def names_of(source):
 
 def test_kinetics_names_videos_by_their_seconds(tmp_path):
     make_videos(tmp_path / "train", "a_000010_000020", "b")
+    make_videos(tmp_path / ".waste", "b")
     make_videos(tmp_path / "other" / "val", "c")
     (tmp_path / "train.csv").write_text(
         '"label","youtube_id","time_start","time_end","split"\n'
@@ -41,6 +42,7 @@ def test_kinetics_names_videos_by_their_seconds(tmp_path):
     train, evaluation = data.load(str(tmp_path))
     assert train.is_video and train.class_names == ("running", "swimming")
     assert names_of(train) == ["a_000010_000020.mp4", "b.mp4"]
+    assert ".waste" not in train.paths[1]
     assert train.labels.tolist() == [0, 1]
     assert names_of(evaluation) == ["c.mp4"]
     assert data.describe_ignored(train) == (

@@ -206,7 +206,8 @@ def test_folders_and_patterns_are_read_whatever_the_batch(
     folder.mkdir(parents=True)
     for i in range(4):
         shutil.copy(example(digits_run, i), folder / f"{i}.PNG")
-    (folder / "notes.txt").write_text("no image")
+    for other in ("notes.txt", "._0.PNG"):
+        (folder / other).write_text("no image")
     outputs = []
     for images in (str(tmp_path), str(tmp_path / "**" / "*.PNG")):
         for batch_size in (1, 3, 32):
@@ -215,11 +216,13 @@ def test_folders_and_patterns_are_read_whatever_the_batch(
             outputs.append(capsys.readouterr().out)
     assert len(set(outputs)) == 1
     assert outputs[0].count(".PNG") == 4
+    shutil.copytree(folder, tmp_path / "__MACOSX")
     (tmp_path / "a" / "again").symlink_to(folder)
     assert predict(model, str(tmp_path)) == 0
     printed = capsys.readouterr()
     assert printed.out == outputs[0]
     assert f"Left out: {tmp_path / 'a' / 'again'}, a link" in printed.err
+    assert "Left out: 2 hidden files or folders" in printed.err
     (tmp_path / "b").mkdir()
     scandir = os.scandir
 
