@@ -410,6 +410,7 @@ def test_examples_without_weight_do_not_count(name):
         ("PixelCrossentropy", 3),
     ],
 )
+@pytest.mark.thorough("jax")
 def test_the_loss_of_a_class_that_the_model_lacks_is_nan(name, classes):
     targets, outputs = weighted_cases()[name]
     (key,) = targets.keys() & {"labels", "classes"}
