@@ -8,13 +8,16 @@ keras_vit.from_pretrained reads. Images are resized directly to the model's
 size, as in the authors' evaluation, or as its run evaluated them.
 
 If MODEL is a file of a run on the same data set, the images are those that the
-run held out, as config.json beside it says. If images are measured that MODEL
-was trained on, the output says how many.
+run held out, as config.json beside it says. Of another folder or file without a
+part for evaluation a share is held out, too; --split=all takes all images. If
+images are measured that MODEL was trained on, the output says how many.
 
 Classes are matched by name. If the data set has the same names in another
-order, they are mapped. Different names are an error, unless --by_index declares
-that the classes of the model and of the data set have the same order. A model
-without class names is matched by index, and the output states this.
+order, they are mapped; if it has some of the model's names, as a folder of
+ImageNet-A or -R has, predictions are among these. Other names are an error,
+unless --by_index declares that the classes of the model and of the data set
+have the same order. A model without class names is matched by index, and the
+output states this.
 
 For videos, --clips and --crops take several views of each and average their
 scores; --highest takes the highest score of each class. An image model is
@@ -37,7 +40,9 @@ if __name__ == "__main__":  # before the imports, which take seconds
     start.main("recipes.evaluate")
 
 import argparse
+import collections
 import contextlib
+import dataclasses
 import json
 import sys
 from typing import Any
@@ -88,7 +93,8 @@ def _parser():
     split = (
         "split of TFDS (test or, without labels, validation); else 'train' is "
     )
-    split += "what runs train on, and of a folder with test and val one of them"
+    split += "what runs train on, 'all' that and what is held out, and of a "
+    split += "folder with test and val one of them"
     add("--split", default="", help=split)
     place = "where TFDS keeps data, or the unpacked archive of ObjectNet"
     add("--data_dir", default="", help=place)
@@ -150,11 +156,6 @@ def _evaluate(options):
         frames = frames or run.get("num_frames", 0)
     num_frames = inputs.num_frames(model, source, frames)
     num_classes = len(source.class_names)
-    if model.output_shape[1] != num_classes:
-        raise ValueError(
-            f"MODEL must have the {num_classes} classes of {source.name!r}. "
-            f"Received: {options.model!r}, with {model.output_shape[1]} classes"
-        )
     model, matched = _match_classes(model, source, options)
     batches, model, activation = _views(
         model, source, num_frames, activation, options
@@ -295,6 +296,17 @@ def _views(model, source, num_frames, activation, options):
 def _match_classes(model, source, options):
     """Return a model with the data set's class order, and how it matched."""
     of_model, names = model.get_layer("head").class_names, source.class_names
+    count = model.output_shape[1]
+    # Names that were given to numbers say nothing of the classes.
+    numbered = names == tuple(map(str, range(len(names))))
+    if count != len(names) and (
+        options.by_index or of_model is None or numbered
+    ):
+        raise ValueError(
+            f"MODEL must have the {len(names)} classes of {source.name!r}, or "
+            "their names among its own. Received: "
+            f"{options.model!r}, with {count} classes"
+        )
     if options.by_index:
         return model, "by index, as requested"
     if of_model is None:
@@ -305,15 +317,22 @@ def _match_classes(model, source, options):
     )
     if of_model == names:
         return model, "by name"
-    if set(of_model) == set(names) and len(set(names)) == len(names):
+    once = {
+        x for x, times in collections.Counter(of_model).items() if times == 1
+    }
+    if len(set(names)) == len(names) and once.issuperset(names):
         order = [of_model.index(name) for name in names]
         scores = keras.ops.take(model.output, order, axis=-1)
-        return keras.Model(model.input, scores), "by name, in another order"
+        how = "in another order"
+        if count != len(names):
+            how = f"{len(names)} of the model's {count}"
+        return keras.Model(model.input, scores), f"by name, {how}"
     raise ValueError(
         f"MODEL must have the class names of {source.name!r}. Received: "
         f"{options.model!r}, with other names:\n"
         f"  only in the model: {_some(set(of_model) - set(names))}\n"
         f"  only in the data set: {_some(set(names) - set(of_model))}\n"
+        f"  several times in the model: {_some(set(of_model) - once)}\n"
         "Pass --by_index if the classes are the same, in the same order."
     )
 
@@ -342,13 +361,13 @@ def _load_data(options):
         places[name] = value or getattr(run, name)
     fraction, seed = options.eval_fraction, options.split_seed
     split, by_name = options.split, data.sources.has_splits(options.dataset)
-    trained_on_is_asked = split == "train" and not by_name
+    in_training = split in ("train", "all") and not by_name
     # Of what is not evaluated on; some sets have no split `train`.
     unused = "all" if data.sources.is_of_tfds(options.dataset) else ""
     train, held_out = data.load(
         options.dataset,
         train_split=(split or unused) if by_name else "",
-        eval_split="" if trained_on_is_asked else split or run.eval_split,
+        eval_split="" if in_training else split or run.eval_split,
         eval_fraction=run.eval_fraction if fraction is None else fraction,
         seed=run.split_seed if seed is None else seed,
         broken=run.broken,  # what is left out changes what is held out
@@ -357,7 +376,35 @@ def _load_data(options):
     data.warn_if_scaled(held_out)
     if train.ignored or held_out.ignored:
         print(data.describe_ignored(train, held_out), file=sys.stderr)
-    return train if trained_on_is_asked else held_out, None
+    if in_training:
+        return (_together(train, held_out) if split == "all" else train), None
+    if not (by_name or split):
+        total = train.num_examples + held_out.num_examples
+        print(
+            f"Measures the {held_out.num_examples} of {total} examples of "
+            f"{held_out.name!r} that are held out; --split=all takes all",
+            file=sys.stderr,
+        )
+    return held_out, None
+
+
+def _together(train, held_out):
+    """Return the examples of both parts of a data set."""
+    parts = train, held_out
+    if train.stream is not None or train.image_shape != held_out.image_shape:
+        raise ValueError(
+            "--split=all needs files, or arrays of one size. Received: "
+            f"{train.name!r}"
+        )
+    return dataclasses.replace(
+        train,
+        num_examples=sum(part.num_examples for part in parts),
+        labels=np.concatenate([part.labels for part in parts]),
+        paths=train.paths and train.paths + held_out.paths,
+        images=None
+        if train.images is None
+        else np.concatenate([part.images for part in parts]),
+    )
 
 
 def _table(results):

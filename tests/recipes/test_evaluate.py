@@ -234,8 +234,8 @@ def animals(tmp_path_factory):
 
 def always_first(path, labels):
     """Saves a model that answers its first class, whatever it sees."""
-    bias = -np.arange(3.0)
-    model = save_vit(path, 3, (8, 8, 1), bias, labels)
+    count = len(labels or range(3))
+    model = save_vit(path, count, (8, 8, 1), -np.arange(1.0 * count), labels)
     head = model.get_layer("head")
     head.kernel.assign(np.zeros(head.kernel.shape))
     model.save(path)
@@ -256,6 +256,12 @@ def always_first(path, labels):
         ),
         (("0", "1", "2"), ["--by_index"], 1 / 6, "by index, as requested"),
         (None, [], 1 / 6, "by index, because the model has no class names"),
+        (
+            ("ape", "cat", "dog", "bat"),
+            ["--split=all"],
+            2 / 6,
+            "by name, 3 of the model's 4",
+        ),
     ],
 )
 def test_classes_are_matched_by_name(
@@ -266,12 +272,16 @@ def test_classes_are_matched_by_name(
     assert evaluate.main(arguments) == 0
     printed = capsys.readouterr()
     found = json.loads(printed.out)
-    assert found["images"] == 6
+    is_whole = "--split=all" in arguments
+    assert found["images"] == (30 if is_whole else 6)
+    assert ("the 6 of 30 examples" in printed.err) != is_whole
     assert found["top_1"] == pytest.approx(top_1)
     assert found["classes"].startswith(classes)
     shares = np.array([1, 2, 3]) / 6
     if found["classes"] == "by name, in another order":
         shares = shares[[2, 0, 1]]
+    if found["classes"] == "by name, 3 of the model's 4":
+        shares = shares[[1, 2, 0]]  # the first is of no image
     expected = np.log(np.exp(-np.arange(3.0)).sum()) + shares @ np.arange(3.0)
     assert found["loss"] == pytest.approx(expected, abs=1e-5)
     assert "1 file ignored (unsupported: 1 .txt)" in printed.err
@@ -285,21 +295,30 @@ def test_released_weights_match_data_sets_that_name_synsets():
     for names, how in (
         (synsets, "by name"),
         (synsets[::-1], "by name, in another order"),
+        (synsets[::5], "by name, 200 of the model's 1000"),
     ):
         source = types.SimpleNamespace(name="imagenet2012", class_names=names)
         matched, found = evaluate._match_classes(model, source, options)
         assert found == how
-        assert matched.output_shape == (None, 1000)
+        assert matched.output_shape == (None, len(names))
 
 
 @pytest.mark.parametrize(
-    "labels", [("0", "1", "2"), ("bat", "cat", "cow"), ("cat", "cat", "dog")]
+    "labels",
+    [
+        ("0", "1", "2"),
+        ("bat", "cat", "cow"),
+        ("cat", "cat", "dog"),
+        ("bat", "cat", "dog", "dog"),
+        ("dog", "cat"),
+    ],
 )
 def test_other_class_names_are_refused(animals, capsys, tmp_path, labels):
     path = always_first(tmp_path / "model.keras", labels)
     message = refused(capsys, path, f"--dataset={animals}")
     assert "class names" in message and "--by_index" in message
-    assert "only in the data set: 'bat'" in message or "'cow'" in message
+    different = ("only in the data set: 'bat'", "'cow'", "in the model: 'dog'")
+    assert any(names in message for names in different)
 
 
 def test_a_model_of_scaled_pixels_is_refused(capsys, tmp_path):
