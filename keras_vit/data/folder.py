@@ -108,9 +108,10 @@ def find(
 
     A class has the images in its folder and in all folders below it, as in
     Keras' `image_dataset_from_directory` and torchvision's `ImageFolder`.
-    Hidden files, folders of systems such as `__MACOSX`, linked folders, files outside the class folders and files with
-    another extension are ignored and counted. If a folder has more videos than
-    images, its images are ignored; otherwise its videos are.
+    Hidden files, folders of systems such as `__MACOSX`, linked folders, files
+    outside the class folders and files with another extension are ignored and
+    counted. If a folder has more videos than images, its images are ignored;
+    otherwise its videos are.
 
     Args:
         path: The folder.
