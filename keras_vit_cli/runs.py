@@ -23,7 +23,9 @@ def config_of(model: str) -> dict:
             config = json.load(file)["config"]
         # Version 0.2 had flat configs, in which `model` is a name.
         is_flat = isinstance(config["model"], str)
-        return config if is_flat else config["model"] | config["data"]
+        if is_flat:
+            return config
+        return config.get("task", {}) | config["model"] | config["data"]
     except (KeyError, TypeError, ValueError):  # not of a recipe
         return {}
 

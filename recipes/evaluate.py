@@ -29,6 +29,10 @@ that uses time loses accuracy (Fan et al. 2021).
 among the labels of the reassessed ImageNet validation set. Images without such
 labels are left out (Beyer et al. 2020, 2006.07159).
 
+A model with a head is measured on boxes, masks or depth: a folder of COCO's
+form, digit_scenes, or coco/2017 of TFDS, each image as `keras-vit predict`
+reads it.
+
 --dataset=objectnet --data_dir=objectnet-1.0 measures a classifier of ImageNet
 on the 113 classes of ObjectNet that ImageNet has, too (Barbu et al. 2019). The
 predictions are among all 1,000 classes.
@@ -53,9 +57,10 @@ import numpy as np
 from keras_vit import data, evaluation
 from keras_vit._paths import can_be_written
 from keras_vit.export.scores import activation_of
+from keras_vit.heads import TaskModel
 from keras_vit.weights import class_names
 from keras_vit_cli import command, opening, runs
-from recipes import experiment, inputs, trained_on
+from recipes import evaluate_tasks, experiment, inputs, trained_on
 
 REAL = "imagenet2012_real"
 OBJECTNET = "objectnet"
@@ -64,7 +69,8 @@ OBJECTNET = "objectnet"
 @command.entry
 def main(arguments: list[str]) -> int:
     """Evaluate as the command line asks; return 0."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     # Before hours of work that would be lost.
     if options.output is not None and not can_be_written(options.output):
         raise ValueError(
@@ -72,7 +78,8 @@ def main(arguments: list[str]) -> int:
             f"written. Received: --output={options.output}"
         )
     with contextlib.redirect_stdout(sys.stderr):  # what TFDS prints
-        results = _evaluate(options)
+        defaults = {x: parser.get_default(x) for x in vars(options)}
+        results = _evaluate(options, defaults)
     text = json.dumps(results, indent=2)
     print(text if options.json else _table(results))
     if options.output:
@@ -114,6 +121,7 @@ def _parser():
         ("highest", "take the highest score of the views, not the average"),
         ("by_index", "match classes by their order, regardless of names"),
         ("json", "print JSON, no table"),
+        ("zero_is_ignored", "masks of classes count from 1, as in a run's"),
     ):
         add(f"--{name}", action="store_true", help=meaning)
     share = "share held out where a set has no part for evaluation (that of "
@@ -127,13 +135,23 @@ def _parser():
     add("--frame_step", type=natural, help=step)
     rate = "frames per second of --frame_step (that of the run of MODEL, or 0, "
     add("--frame_rate", type=float, help=f"{rate}each file's own)")
+    unit = "metres of 1 in a PNG of depth (that of the run of MODEL, or 0.001)"
+    add("--depth_unit", type=float, help=unit)
     output = "write JSON to a file as well"
     add("--output", metavar="RESULTS.json", help=output)
     return parser
 
 
-def _evaluate(options):
+def _evaluate(options, defaults):
     model = opening.load(options.model)
+    if isinstance(model, TaskModel):
+        return evaluate_tasks.measure(model, options, defaults)
+    for name in ("zero_is_ignored", "depth_unit"):
+        if getattr(options, name):
+            raise ValueError(
+                f"--{name} needs a model with a head. Received: "
+                f"--{name}={getattr(options, name)} for {options.model!r}"
+            )
     opening.check_classifier(options.model, model)
     opening.check_pixels(options.model, model)
     # Derived from the loss, which a reordered model does not have.
@@ -408,6 +426,8 @@ def _together(train, held_out):
 
 
 def _table(results):
+    if "task" in results:
+        return evaluate_tasks.table(results)
     count, kind = results["images"], results["kind"]
     lines = [
         f"{count} {kind.removesuffix('s') if count == 1 else kind} of "

@@ -7,7 +7,9 @@ import keras
 import numpy as np
 
 from keras_vit._arguments import checked
-from keras_vit.data import TaskSource
+from keras_vit.data import TaskSource, decode
+from keras_vit.data.optional_imports import tensorflow
+from keras_vit.data.task_pipelines import pixels_of
 from keras_vit.evaluation.callback import copy_of, updated
 from keras_vit.evaluation.dense import DepthErrors, MeanIoU
 from keras_vit.evaluation.frames import FrameAveragePrecision
@@ -31,7 +33,7 @@ BEST_BY = dict(
 def task_scores(
     model: keras.Model,
     source: TaskSource,
-    batches: Iterable,
+    batches: Iterable | None = None,
     interpret: Callable | None = None,
     padded: bool = False,
 ) -> dict[str, float]:
@@ -42,7 +44,8 @@ def task_scores(
         source: The evaluation part of `keras_vit.data.load_task`.
         batches: Those of `keras_vit.data.task_eval_batches` of the source, or
             for "segmentation" by EoMT those of `task_windows`, whose scores are
-            averaged where they overlap.
+            averaged where they overlap. None prepares each image as
+            `TaskModel.find_in` and `keras-vit predict` do.
         interpret: As `TaskModel.interpret`; that of the model.
         padded: Whether the batches are padded (EoMT, OWLv2).
 
@@ -62,22 +65,40 @@ def task_scores(
     pads = getattr(model, "options", {}).get("pads")  # images that it prepares
     if padded or pads:
         options |= dict(padded=padded)
+    for number, size, found in _each(
+        model, source, batches, interpret, options
+    ):
+        _count(score, source, number, size, found)
+    result = score.result()
+    return {k: v for k, v in result.items() if np.ndim(v) == 0}
+
+
+def _each(model, source, batches, interpret, options):
+    """Yield (number, size, what the model finds) of every example."""
+    if batches is None:
+        channels = model.image_shape[2]
+        for number in range(source.num_examples):
+            example = source.load(number)
+            image = pixels_of(source, number, example, channels)
+            image = decode.recolour(
+                tensorflow().convert_to_tensor(image), channels
+            )
+            found = model.find_in(image.numpy(), **options)
+            yield number, tuple(image.shape[:2]), found
+        return
     for batch in batches:
         images = keras.tree.map_structure(np.asarray, batch["images"])
         outputs = model.predict_on_batch(images)
         if "starts" in batch:
             found = segments.joined(batch, outputs, interpret)
-            number, size = int(batch["index"]), found["classes"].shape
-            _count(score, source, number, size, found)
+            yield int(batch["index"]), found["classes"].shape, found
             continue
         numbers = np.asarray(batch["index"])
         sizes = [tuple(map(int, size)) for size in np.asarray(batch["sizes"])]
         found = interpret(outputs, sizes, **options)
         for number, size, own in zip(numbers, sizes, found, strict=True):
             if number >= 0:
-                _count(score, source, int(number), size, own)
-    result = score.result()
-    return {k: v for k, v in result.items() if np.ndim(v) == 0}
+                yield int(number), size, own
 
 
 def _check_classes(names, source):

@@ -339,6 +339,7 @@ def test_a_model_of_scaled_pixels_is_refused(capsys, tmp_path):
         ("--frame_rate=30", "a data set of video files"),
         ("--seed=1", "--shuffle_frames"),
         ("--highest", "several views"),
+        ("--zero_is_ignored", "a model with a head"),
     ],
 )
 def test_options_without_effect_are_refused(best, capsys, option, needed):

@@ -15,6 +15,7 @@ from keras_vit import data
 from keras_vit_cli import opening
 from recipes import (
     cli,
+    evaluate,
     experiment,
     fields,
     finetune,
@@ -121,6 +122,13 @@ def test_every_task_trains_and_predicts(
     assert 0 <= found[score] <= 1
     assert (tmp_path / "predictions.png").stat().st_size > 1000
     command = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    model = str(tmp_path / "last.keras")
+    assert evaluate.main([model, "--dataset=digit_scenes", "--json"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    assert (measured["task"], measured["images"]) == (task, 4)
+    assert measured[score] == pytest.approx(found[score], abs=1e-3)
+    assert evaluate.main([model, "--dataset=digit_scenes", "--clips=2"]) == 2
+    assert "--clips needs a classifier" in capsys.readouterr().err
     # Loading takes longer than what the command line is refused for.
     monkeypatch.setattr(opening, "load", functools.cache(opening.load))
     assert keras_vit_cli.main(command[1:]) == 0
