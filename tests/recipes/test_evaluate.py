@@ -11,7 +11,13 @@ from small_runs import results_of, small_vit
 
 import keras_vit
 from keras_vit import data, evaluation
-from recipes import evaluate, experiment, fewshot, probes
+from recipes import (
+    evaluate,
+    evaluate_classifier,
+    experiment,
+    fewshot,
+    probes,
+)
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -298,7 +304,9 @@ def test_released_weights_match_data_sets_that_name_synsets():
         (synsets[::5], "by name, 200 of the model's 1000"),
     ):
         source = types.SimpleNamespace(name="imagenet2012", class_names=names)
-        matched, found = evaluate._match_classes(model, source, options)
+        matched, found = evaluate_classifier._match_classes(
+            model, source, options
+        )
         assert found == how
         assert matched.output_shape == (None, len(names))
 

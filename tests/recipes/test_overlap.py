@@ -100,7 +100,7 @@ def test_every_recipe_that_measures_is_above():
         "unlabelled",
         "fewshot",
         "probes",
-        "evaluate",
+        "evaluate_classifier",
         # Read it to count images, draw pictures of it, or notice changes.
         "study",
         "miniature_report",
