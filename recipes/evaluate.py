@@ -1,4 +1,4 @@
-"""Measures the accuracy of a classifier on a data set.
+"""Measures a classifier, or a model with a head, on a data set.
 
 python -m recipes.evaluate MODEL --dataset=imagenet2012 --split=validation
 
@@ -31,7 +31,7 @@ labels are left out (Beyer et al. 2020, 2006.07159).
 
 A model with a head is measured on boxes, masks or depth: a folder of COCO's
 form, digit_scenes, or coco/2017 of TFDS, each image as `keras-vit predict`
-reads it.
+reads it. Objects of classes that the data set lacks are left out.
 
 --dataset=objectnet --data_dir=objectnet-1.0 measures a classifier of ImageNet
 on the 113 classes of ObjectNet that ImageNet has, too (Barbu et al. 2019). The
@@ -87,7 +87,8 @@ def _parser():
     add, count, natural = parser.add_argument, command.count, command.natural
     add("model", metavar="MODEL")
     named = "name of TFDS, folder of images or videos, npz file, digits or "
-    add("--dataset", default="imagenet2012", help=f"{named}moving_digits")
+    named += "moving_digits; of a model with a head a folder or digit_scenes"
+    add("--dataset", default="imagenet2012", help=named)
     split = (
         "split of TFDS (test or, without labels, validation); else 'train' is "
     )

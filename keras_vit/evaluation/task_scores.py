@@ -56,9 +56,11 @@ def task_scores(
 
     Raises:
         ValueError: If a target has another size than its image, or the model
-            has the classes of the source in another order, or others too.
+            has not the classes of the source in its order. Of objects it may
+            have them in another order, and others too, such as the "N/A" of
+            COCO's numbers, which are left out.
     """
-    _check_classes(getattr(model, "class_names", None) or (), source)
+    numbers = _numbers(getattr(model, "class_names", None) or (), source)
     interpret = interpret or model.interpret
     score = _score_of(source, getattr(model, "options", {}))
     options = _options_of(source)
@@ -68,6 +70,8 @@ def task_scores(
     for number, size, found in _each(
         model, source, batches, interpret, options
     ):
+        if numbers is not None:
+            found = _renumbered(found, numbers)
         _count(score, source, number, size, found)
     result = score.result()
     return {k: v for k, v in result.items() if np.ndim(v) == 0}
@@ -101,19 +105,37 @@ def _each(model, source, batches, interpret, options):
                 yield int(number), size, own
 
 
-def _check_classes(names, source):
-    """Refuse a model whose labels are those of other classes."""
+def _numbers(names, source):
+    """Return the source's number of each class of a model, -1 of others.
+
+    None where they are the same.
+    """
     own = source.class_names
     # Of names that are numbers in one of them (TFDS) the count is compared.
     are_numbers = any(all(str(n).isdigit() for n in x) for x in (names, own))
     same = len(names) == len(own) and are_numbers
-    if names and own and tuple(names) != own and not same:
-        raise ValueError(
-            "`model` must have the classes of the source in its order, since "
-            f"labels are numbers. Received: {len(names)} classes, first "
-            f"{list(names[:3])}, for {len(own)}, first {list(own[:3])}, of "
-            f"{source.name!r}"
-        )
+    if not (names and own) or tuple(names) == own or same:
+        return None
+    once = [names.count(name) == 1 for name in own]
+    if source.task in ("detection", "instances") and all(once):
+        return np.array([own.index(x) if x in own else -1 for x in names])
+    raise ValueError(
+        "`model` must have the classes of the source in its order, since "
+        f"labels are numbers. Received: {len(names)} classes, first "
+        f"{list(names[:3])}, for {len(own)}, first {list(own[:3])}, of "
+        f"{source.name!r}"
+    )
+
+
+def _renumbered(found, numbers):
+    """Return what is of the source's classes, with their numbers."""
+    labels = numbers[found["labels"]]
+    kept = {
+        key: found[key][labels >= 0]
+        for key in ("boxes", "masks", "scores")
+        if key in found
+    }
+    return kept | dict(labels=labels[labels >= 0])
 
 
 def _score_of(source, options) -> Any:

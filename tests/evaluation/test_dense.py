@@ -303,8 +303,9 @@ def test_relative_depth_is_scored_up_to_scale_and_shift():
     assert found["AbsRel"] == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.parametrize("names", [None, ("N/A", "b", "N/A", "a")])
 @pytest.mark.parametrize("task", ["detection", "instances"])
-def test_objects_are_scored_in_pixels_with_areas_and_crowds(task):
+def test_objects_are_scored_in_pixels_with_areas_and_crowds(task, names):
     rng = np.random.default_rng(0)
     size, given = (40, 200), {}
     corners = np.array([[20.0, 10, 60, 30], [80, 0, 160, 40], [0, 0, 10, 40]])
@@ -327,6 +328,10 @@ def test_objects_are_scored_in_pixels_with_areas_and_crowds(task):
 
     kind = (masks if task == "instances" else np.asarray)(found)
     own = dict(labels=labels, scores=scores, boxes=found, masks=kind)
+    if names:  # with the best of a class that is not scored
+        own["labels"] = np.array([3, 1])[labels]
+        first = dict(labels=[2], scores=[1.0], boxes=found[:1], masks=kind[:1])
+        own = {key: np.concatenate([x, first[key]]) for key, x in own.items()}
     source = data.TaskSource(
         name="objects",
         task=task,
@@ -340,7 +345,9 @@ def test_objects_are_scored_in_pixels_with_areas_and_crowds(task):
         return [own]
 
     model = types.SimpleNamespace(
-        predict_on_batch=lambda images: {}, interpret=interpret
+        predict_on_batch=lambda images: {},
+        interpret=interpret,
+        class_names=names,
     )
     batch = dict(images=np.zeros(1), index=[0], sizes=[size])
     result = evaluation.task_scores.__wrapped__(model, source, [batch])
