@@ -57,8 +57,11 @@ def measure(model: TaskModel, options, defaults: dict) -> dict:
 def table(results: dict) -> str:
     """Return the scores as lines of text."""
     first = "{images} images of {dataset}, {task}".format(**results)
-    names = [x for x, value in results.items() if isinstance(value, float)]
-    return "\n".join([first, *(f"  {x:7} {results[x]:.4f}" for x in names)])
+    scores = {k: x for k, x in results.items() if isinstance(x, float)}
+    width = max(map(len, scores))
+    return "\n".join(
+        [first, *(f"  {k:{width}}  {x:.4f}" for k, x in scores.items())]
+    )
 
 
 def _load(task, options):

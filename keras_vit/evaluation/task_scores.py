@@ -44,8 +44,8 @@ def task_scores(
         source: The evaluation part of `keras_vit.data.load_task`.
         batches: Those of `keras_vit.data.task_eval_batches` of the source, or
             for "segmentation" by EoMT those of `task_windows`, whose scores are
-            averaged where they overlap. None prepares each image as
-            `TaskModel.find_in` and `keras-vit predict` do.
+            averaged where they overlap. None prepares each image, of no
+            video, as `TaskModel.find_in` and `keras-vit predict` do.
         interpret: As `TaskModel.interpret`; that of the model.
         padded: Whether the batches are padded (EoMT, OWLv2).
 
@@ -55,17 +55,22 @@ def task_scores(
         of depth "AbsRel" and "delta1"; "mAP" of "actions".
 
     Raises:
-        ValueError: If a target has another size than its image, or the model
-            has not the classes of the source in its order. Of objects it may
-            have them in another order, and others too, such as the "N/A" of
-            COCO's numbers, which are left out.
+        ValueError: If a target has another size than its image, `batches` is
+            missing for what needs them, or the model has not the classes of the
+            source in its order. Of objects it may have them in another order,
+            and others too, such as the "N/A" of COCO's numbers, which are left
+            out.
     """
     numbers = _numbers(getattr(model, "class_names", None) or (), source)
-    interpret = interpret or model.interpret
     score = _score_of(source, getattr(model, "options", {}))
     options = _options_of(source)
     pads = getattr(model, "options", {}).get("pads")  # images that it prepares
-    if padded or pads:
+    if batches is None and (interpret or padded or source.num_frames):
+        raise ValueError(
+            "`batches` must be given for videos, and with `interpret` or "
+            f"`padded`. Received: batches=None for {source.name!r}"
+        )
+    if batches is not None and (padded or pads):
         options |= dict(padded=padded)
     for number, size, found in _each(
         model, source, batches, interpret, options
@@ -90,6 +95,7 @@ def _each(model, source, batches, interpret, options):
             found = model.find_in(image.numpy(), **options)
             yield number, tuple(image.shape[:2]), found
         return
+    interpret = interpret or model.interpret
     for batch in batches:
         images = keras.tree.map_structure(np.asarray, batch["images"])
         outputs = model.predict_on_batch(images)

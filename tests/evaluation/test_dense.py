@@ -281,6 +281,8 @@ def test_a_model_of_other_classes_is_not_scored(names):
     model.class_names = ("1", "2")
     with pytest.raises(ValueError, match="at least one example"):
         score(model, source, [])
+    with pytest.raises(ValueError, match="`batches` must be given for videos"):
+        score(model, source, padded=True)
 
 
 def test_relative_depth_is_scored_up_to_scale_and_shift():
