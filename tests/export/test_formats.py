@@ -37,6 +37,7 @@ CASES = {
     "token": {},
     "hybrid": dict(
         patch_size=1,
+        num_layers=1,
         resnet_depths=(1,),
         resnet_width=0.5,
         input_shape=(32, 32, 3),

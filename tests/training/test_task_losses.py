@@ -573,6 +573,7 @@ class _Logits(keras.layers.Layer):
 
 
 @pytest.mark.parametrize("task", ["detection", "segmentation", "depth"])
+@pytest.mark.thorough("jax")
 def test_padding_of_evaluation_does_not_change_the_loss(task):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (5, 8, 8, 3), "uint8")
