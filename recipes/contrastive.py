@@ -91,7 +91,8 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
     check(config)
     with fitting.opened(config, workdir) as (devices, finished):
         parts = train, evaluated = load(config)
-        workdirs.refuse_other_data(workdir, scored.described(*parts))
+        described = scored.described(config.data.dataset, *parts)
+        workdirs.refuse_other_data(workdir, described)
         info = dataset_info(config, train)
         tokenizer = make_tokenizer(config.text, train)
         batches = pipelines(config, info, parts, tokenizer)
@@ -118,7 +119,8 @@ def _train(config, workdir, devices, info, made, parts, batches):
         built = training_step.build(config, info, devices.kind, made)
     frozen = "frozen, " if config.model.tune == "head" else ""
     begin.record(
-        *(config, workdir, devices, info, built, scored.described(*parts)),
+        *(config, workdir, devices, info, built),
+        scored.described(config.data.dataset, *parts),
         size=info.pixels,
         model=f"{frozen}and a text tower",
         examples="images with captions",

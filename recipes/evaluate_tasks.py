@@ -66,9 +66,9 @@ def table(results: dict) -> str:
 
 def _load(task, options):
     """Return the evaluation part of the data set, as a run would read it."""
-    run = runs.config_of(options.model)
-    if not trained_on.same_dataset(run.get("dataset", ""), options.dataset):
-        run = {}
+    run, beside = {}, trained_on.config_beside(options.model)
+    if beside and trained_on.same_dataset(beside.data.dataset, options.dataset):
+        run = runs.config_of(options.model)
     given = dict(
         eval_split=options.split,
         data_dir=options.data_dir,

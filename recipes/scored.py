@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from recipes import fields
+from recipes import fields, trained_on
 
 
 def refuse_unused(config: Any, paths: Iterable[str], kind: str) -> None:
@@ -28,10 +28,15 @@ def refuse_unused(config: Any, paths: Iterable[str], kind: str) -> None:
             )
 
 
-def described(train: Any, evaluated: Any) -> dict:
-    """Return what config.json says of the data, by which a run resumes."""
+def described(dataset: str, train: Any, evaluated: Any) -> dict:
+    """Return what config.json says of the data, by which a run resumes.
+
+    Args:
+        dataset: The `dataset` of the config.
+        train, evaluated: Its parts.
+    """
     return dict(
-        place=train.name,
+        place=trained_on.place_of(dataset),
         train_images=train.num_examples,
         eval_images=evaluated.num_examples,
         train=train.digest,

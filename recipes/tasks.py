@@ -34,7 +34,7 @@ def run(config: Config, workdir: pathlib.Path) -> dict[str, float]:
     with fitting.opened(config, workdir) as (devices, finished):
         train, evaluated = load(config)
         info = dataset_info(config, train)
-        described = scored.described(train, evaluated)
+        described = scored.described(config.data.dataset, train, evaluated)
         workdirs.refuse_other_data(workdir, described)
         batches = pipelines(config, info, train, evaluated)
         if not finished:

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import small_runs
+from PIL import Image
 
 import keras_vit_cli
 from keras_vit import data
@@ -140,15 +141,45 @@ def test_every_task_trains_and_predicts(
         assert option in capsys.readouterr().err
 
 
+def write_masks(folder):
+    """Write images of noise, half of it of each of two classes, from 1 on."""
+    folder.mkdir()
+    (folder / "classes.txt").write_text("left\nright\n")
+    mask = np.repeat(np.array([[1, 2]], "uint8"), 24, axis=1).repeat(48, axis=0)
+    mask[:8] = 0  # where a pixel does not count
+    for part, count in (("train", 8), ("val", 4)):
+        for i in range(count):
+            pixels = np.random.default_rng(i).integers(0, 256, (48, 48, 3))
+            for kind, values in (("images", pixels), ("masks", mask)):
+                path = folder / part / kind / f"{i}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(values.astype("uint8")).save(path)
+
+
 @pytest.mark.backend("torch")
 @pytest.mark.usefixtures("no_pictures")
-def test_a_frozen_backbone_stays(tmp_path):
-    config = small("segmentation", head="linear")
+def test_a_frozen_backbone_stays_and_masks_mean_what_they_did(
+    tmp_path, monkeypatch, capsys
+):
+    write_masks(tmp_path / "masks")
+    monkeypatch.chdir(tmp_path)
+    config = small("segmentation", head="linear", zero_is_ignored=True)
+    config.data.dataset = "masks"
     config.model.tune, config.schedule.total_steps = "head", 2
-    finetune.run(config, str(tmp_path))
-    model = keras.models.load_model(tmp_path / "last.keras")
-    trained = {v.path.split("/")[0] for v in model.trainable_variables}
+    found = finetune.run(config, str(tmp_path / "run"))
+    path = tmp_path / "run" / "last.keras"
+    trained = {
+        variable.path.split("/")[0]
+        for variable in keras.models.load_model(path).trainable_variables
+    }
     assert trained and not any("encoder" in name for name in trained)
+    # From another place, as from this one.
+    monkeypatch.chdir(tmp_path / "run")
+    capsys.readouterr()
+    assert evaluate.main([str(path), "--dataset=../masks", "--json"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    assert measured["mIoU"] == pytest.approx(found["mIoU"], abs=1e-4)
+    assert found["mIoU"] > 0
 
 
 @pytest.mark.backend("torch")
