@@ -8,7 +8,14 @@ import keras
 import numpy as np
 
 from keras_vit import data, distribution
-from recipes import experiment, inputs, others, trained_on, training_step
+from recipes import (
+    experiment,
+    inputs,
+    others,
+    scored,
+    trained_on,
+    training_step,
+)
 from recipes import workdir as workdirs
 
 # With fewer tokens, attention has little to choose from.
@@ -122,7 +129,7 @@ def record(
         data=data,
         others=workdirs.read_derived(workdir).get("others")
         or others.described(config),
-        weights_place=trained_on.place_of(config.model.weights),
+        weights_place=scored.place_of(config.model.weights),
         total_steps=built.total_steps,
         warmup_steps=built.warmup_steps,
         eval_every=built.eval_every,

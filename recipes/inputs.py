@@ -4,7 +4,6 @@ import contextlib
 import csv
 import dataclasses
 import functools
-import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -167,9 +166,8 @@ def describe(
     config: Config, train: data.Source, evaluation: data.Source
 ) -> dict:
     """Return what config.json holds of the images: place, counts, digests."""
-    path = os.path.expanduser(config.data.dataset)
     return dict(
-        place=os.path.realpath(path) if os.path.exists(path) else "",
+        place=scored.place_of(config.data.dataset),
         train_images=train.num_examples,
         eval_images=evaluation.num_examples,
         train=data.digest(train),

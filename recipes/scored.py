@@ -1,5 +1,6 @@
 """What runs share that are measured by scores of their own: tasks and pairs."""
 
+import os
 import pathlib
 from collections.abc import Iterable
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from recipes import fields, trained_on
+from recipes import fields
 
 
 def refuse_unused(config: Any, paths: Iterable[str], kind: str) -> None:
@@ -28,6 +29,17 @@ def refuse_unused(config: Any, paths: Iterable[str], kind: str) -> None:
             )
 
 
+def place_of(name: str) -> str:
+    """Return the absolute path of a data set or of weights, "" for a name.
+
+    Args:
+        name: A path, or a name such as "digits" or "augreg".
+    """
+    path = os.path.expanduser(name)
+    is_path = os.path.exists(path) or os.path.isabs(path) or path[:1] == "."
+    return os.path.realpath(path) if is_path else ""
+
+
 def described(dataset: str, train: Any, evaluated: Any) -> dict:
     """Return what config.json says of the data, by which a run resumes.
 
@@ -36,7 +48,7 @@ def described(dataset: str, train: Any, evaluated: Any) -> dict:
         train, evaluated: Its parts.
     """
     return dict(
-        place=trained_on.place_of(dataset),
+        place=place_of(dataset),
         train_images=train.num_examples,
         eval_images=evaluated.num_examples,
         train=train.digest,

@@ -5,7 +5,7 @@ import os
 import pathlib
 
 from keras_vit import data
-from recipes import experiment, fields, inputs
+from recipes import experiment, fields, inputs, scored
 
 # The fields of a config that select the training images, and those of the loss
 # that differs between training and evaluation.
@@ -128,17 +128,6 @@ def _count(measured, dataset, config):
     return data.count_shared(measured, train)
 
 
-def place_of(name: str) -> str:
-    """Return the absolute path of a data set or of weights, "" for a name.
-
-    Args:
-        name: A path, or a name such as "digits" or "augreg".
-    """
-    path = os.path.expanduser(name)
-    is_path = os.path.exists(path) or os.path.isabs(path) or path[:1] == "."
-    return os.path.realpath(path) if is_path else ""
-
-
 def _place(dataset):
     # Versions of a data set of TFDS differ, but not in their images.
-    return place_of(dataset) or dataset.split(":")[0]
+    return scored.place_of(dataset) or dataset.split(":")[0]
