@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_vit import data
 from keras_vit._arguments import checked
+from keras_vit._paths import is_hidden
 from keras_vit.data.optional_imports import tensorflow
 from keras_vit.weights.class_names import imagenet_classes
 
@@ -59,7 +60,8 @@ def load_objectnet(
     paths, labels = [], []
     for name, label in sorted(label_of.items()):
         if label in first:
-            files = sorted((root / "images" / name).glob("*.png"))
+            there = sorted((root / "images" / name).glob("*.png"))
+            files = [file for file in there if not is_hidden(file.name)]
             paths += map(str, files)
             labels += [first[label]] * len(files)
     if not paths:

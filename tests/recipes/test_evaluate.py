@@ -191,6 +191,7 @@ def test_any_of_the_classes_of_an_object_is_right(capsys, tmp_path):
         path = folder / f"images/{name}/{i}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         tf.io.write_file(str(path), tf.io.encode_png(image))
+        (path.parent / f"._{i}.png").write_bytes(b"of macOS")
 
     source, counts_as = evaluation.load_objectnet(folder)
     classes, labels = keras_vit.imagenet_classes(), []
