@@ -117,9 +117,10 @@ def _numbers(names, source):
     None where they are the same.
     """
     own = source.class_names
-    # Of names that are numbers in one of them (TFDS) the count is compared.
-    are_numbers = any(all(str(n).isdigit() for n in x) for x in (names, own))
-    same = len(names) == len(own) and are_numbers
+    # Of names that are numbers in one of them (TFDS) the count is compared; in
+    # both, as of digits, they are names.
+    are_numbers = [all(str(n).isdigit() for n in x) for x in (names, own)]
+    same = len(names) == len(own) and sum(are_numbers) == 1
     if not (names and own) or tuple(names) == own or same:
         return None
     once = [names.count(name) == 1 for name in own]

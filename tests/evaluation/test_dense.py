@@ -1,5 +1,6 @@
 """Scores of detection, segmentation and depth against direct counts."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -283,6 +284,11 @@ def test_a_model_of_other_classes_is_not_scored(names):
         score(model, source, [])
     with pytest.raises(ValueError, match="`batches` must be given for videos"):
         score(model, source, padded=True)
+    # Digits of which 0 is the last (SVHN) are not in place of names.
+    digits = dataclasses.replace(source, class_names=("1", "2", "0"))
+    model.class_names = ("0", "1", "2")
+    with pytest.raises(ValueError, match="the classes of the source in its"):
+        score(model, digits, [])
 
 
 def test_relative_depth_is_scored_up_to_scale_and_shift():
