@@ -83,6 +83,8 @@ class AnnotatedImage:
                     f"{self.path!r}"
                 )
             try:
+                if is_coded:  # whose size may be of floats
+                    coded = coded | dict(size=[height, width])
                 if isinstance(coded, list):
                     coded = mask.merge(mask.frPyObjects(coded, height, width))
                 elif isinstance(coded["counts"], list):
@@ -288,8 +290,10 @@ def _content(path):
 def _fault(box, height, width):
     """Return "outside", "malformed" or "" of a box in pixels."""
     try:
-        left, top, across, down = map(float, box)
+        left, top, across, down = box
     except (TypeError, ValueError):
+        return "malformed"
+    if not all(isinstance(x, (int, float)) for x in box):  # strings, or null
         return "malformed"
     if not np.isfinite([left, top, across, down]).all():
         return "malformed"
@@ -304,6 +308,17 @@ def _fault(box, height, width):
     return "" if fits else "outside"
 
 
+def _size(image, path):
+    """Return (height, width), integers, which some tools write as floats."""
+    size = image["height"], image["width"]
+    if not all(float(n).is_integer() and n > 0 for n in size):
+        raise ValueError(
+            "`height` and `width` must be whole pixels. Received: "
+            f"{size} of image {image['id']} in {str(path)!r}"
+        )
+    return tuple(map(int, size))
+
+
 def _annotated(image, objects, index, path, images):
     file = pathlib.Path(images) / image["file_name"]
     if not file.is_file():
@@ -311,7 +326,7 @@ def _annotated(image, objects, index, path, images):
             f"Each image must exist. Missing: {str(file)!r}, image "
             f"{image['id']} in {str(path)!r}"
         )
-    height, width = image["height"], image["width"]
+    height, width = _size(image, path)
     boxes = np.array([each["bbox"] for each in objects], float).reshape(-1, 4)
     start = np.clip(boxes[:, :2], 0, (width, height))
     end = np.clip(boxes[:, :2] + boxes[:, 2:], 0, (width, height))

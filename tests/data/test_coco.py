@@ -70,6 +70,22 @@ def test_masks_of_one_pixel_and_of_another_size(tmp_path):
         one.masks()
 
 
+@pytest.mark.parametrize("of_mask", [[10, 20], [10.0, 20.0]])
+def test_sizes_may_be_whole_floats(tmp_path, of_mask):
+    """As tools write them whose tables hold floats."""
+    coded = {"size": of_mask, "counts": [55, 1, 144]}
+    path = written(tmp_path, segmentation=coded)
+    content = json.loads(path.read_text())
+    content["images"][0] |= dict(height=10.0, width=20.0)
+    path.write_text(json.dumps(content))
+    (one, _), _ = data.read_coco(path, tmp_path)
+    assert np.argwhere(one.masks()[0]).tolist() == [[5, 5]]
+    content["images"][0]["width"] = 20.5
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"whole pixels.*20.5\) of image 1"):
+        data.read_coco(path, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -77,6 +93,7 @@ def test_masks_of_one_pixel_and_of_another_size(tmp_path):
         ({"bbox": [2, 4, 4, 0]}, "with an area.*annotation 7 in"),
         ({"bbox": [2, 4, float("nan"), 2]}, "with an area.*annotation 7"),
         ({"bbox": [2, 4]}, "with an area.*annotation 7"),
+        ({"bbox": ["2", "4", "4", "2"]}, "with an area.*annotation 7"),
         ({"bbox": [12, 4, 18, 6]}, "annotation 7.*1 of 1.*are they corners"),
         ({"bbox": [20, 4, 0.9, 2]}, "inside the image.*annotation 7"),
         ({"bbox": [2, -1, 4, 1]}, "inside the image.*annotation 7"),
