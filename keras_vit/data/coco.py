@@ -53,6 +53,15 @@ class AnnotatedImage:
     areas: np.ndarray
     segmentations: tuple
 
+    def check_masks(self) -> None:
+        """Raise ValueError if an object has no mask, without drawing any."""
+        for i, coded in enumerate(self.segmentations):
+            if not coded:
+                raise ValueError(
+                    f"Each object must have a mask. Object {i} of "
+                    f"{self.path!r} has none"
+                )
+
     def masks(self) -> np.ndarray:
         """Return the objects' masks, bool `[n, H, W]`.
 
@@ -68,13 +77,9 @@ class AnnotatedImage:
                 "Masks of COCO need pycocotools: pip install pycocotools"
             ) from error
         height, width = self.size
+        self.check_masks()
         found = np.zeros((len(self.labels), height, width), bool)
         for i, coded in enumerate(self.segmentations):
-            if not coded:
-                raise ValueError(
-                    f"Each object must have a mask. Object {i} of "
-                    f"{self.path!r} has none"
-                )
             is_coded = isinstance(coded, dict)
             if is_coded and tuple(coded.get("size", ())) != self.size:
                 raise ValueError(

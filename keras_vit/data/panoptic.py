@@ -11,7 +11,7 @@ from keras_vit.data.optional_imports import optional
 
 def read_panoptic(
     path: pathlib.Path, images: pathlib.Path
-) -> tuple[list, tuple[str, ...], tuple[int, ...]]:
+) -> tuple[list, tuple[str, ...], tuple[int, ...], int]:
     """Read a panoptic JSON file of COCO.
 
     The PNG of an image is in the folder of the file's name. Its pixels are
@@ -23,7 +23,8 @@ def read_panoptic(
 
     Returns:
         A function for each image that reads its example (`TaskSource`), the
-        class names, and the classes that are regions ("stuff").
+        class names, the classes that are regions ("stuff"), and the most
+        segments of an image, crowds not counted.
 
     Raises:
         ValueError: If the file is not of that form, or an image is missing.
@@ -41,7 +42,7 @@ def read_panoptic(
         stuff = tuple(i for i, c in enumerate(categories) if not c["isthing"])
         index = {each["id"]: i for i, each in enumerate(categories)}
         files = {each["id"]: each["file_name"] for each in content["images"]}
-        found = []
+        found, most = [], 0
         for each in content["annotations"]:
             image = images / files[each["image_id"]]
             segments = path.with_suffix("") / each["file_name"]
@@ -54,6 +55,7 @@ def read_panoptic(
                 for s in each["segments_info"]
             ]
             found.append(_reader(image, segments, infos))
+            most = max(most, sum(not crowd for *_, crowd in infos))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{str(path)!r} must be a panoptic JSON file of COCO, whose images "
@@ -68,7 +70,7 @@ def read_panoptic(
             f"{files[absent[0]]!r}: they have no entry in `annotations`",
             stacklevel=2,
         )
-    return found, names, stuff
+    return found, names, stuff, most
 
 
 def _check_once(entries, name, key):

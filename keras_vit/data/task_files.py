@@ -131,6 +131,9 @@ def _of_part(root, kind, names):
 
 def _of_coco(file, images, task, broken, is_train):
     annotated, names = read_coco(file, images, broken)
+    if task == "instances":
+        for each in annotated:  # before a run is in the middle of them
+            each.check_masks()
     labels = {label for each in annotated for label in each.labels.tolist()}
     if annotated and not labels:
         raise ValueError(
@@ -162,7 +165,9 @@ def _of_coco(file, images, task, broken, is_train):
             found["masks"] = image.masks()
         return found
 
-    return _fields(file, names, load, len(annotated), file.read_bytes())
+    most = max((int((~each.crowd).sum()) for each in annotated), default=0)
+    fields = _fields(file, names, load, len(annotated), file.read_bytes())
+    return fields | dict(most_objects=most)
 
 
 def _check_size(encoded, annotated):
@@ -182,13 +187,13 @@ def _check_size(encoded, annotated):
 
 
 def _of_panoptic(file, images):
-    loaders, names, stuff = read_panoptic(file, images)
+    loaders, names, stuff, most = read_panoptic(file, images)
 
     def load(index):
         return loaders[index]()
 
     fields = _fields(file, names, load, len(loaders), file.read_bytes())
-    return fields | dict(stuff_classes=stuff)
+    return fields | dict(stuff_classes=stuff, most_objects=most)
 
 
 def _same_classes(train, evaluation):

@@ -105,8 +105,9 @@ def task_batches(
         targets are "actions", `[B, M, K]`, and "labels".
 
     Raises:
-        ValueError: If an argument is out of range, or, when it is read, an
-            image has more objects than `max_objects`.
+        ValueError: If an argument is out of range, or an image has more
+            objects than `max_objects`: when it is read, if the source does not
+            know it.
     """
     tf = tensorflow()
     shard = order.Shard.of(batch_size, options)
@@ -244,6 +245,13 @@ def _reader(source, channels, max_objects):
     """Return a function from an index to an example of tensors."""
     tf = tensorflow()
     kinds = _TARGETS[source.task]
+    if "labels" in kinds and source.most_objects > max_objects:
+        # Not after hours, when the image is read.
+        raise ValueError(
+            "`max_objects` must be at least the number of objects of each "
+            f"image. Received: max_objects={max_objects} for "
+            f"{source.most_objects} objects of an image of {source.name!r}"
+        )
     channels *= source.num_frames or 1
 
     def load(index):

@@ -37,6 +37,7 @@ class TaskSource:
         unscored_classes: Classes of "actions" that scores leave out.
         num_frames: Frames of a clip; 0 of images.
         image_shape: (height, width, channels) if all images share it, or None.
+        most_objects: Most objects of an image, crowds not counted; 0 unknown.
         digest: A text that changes if the examples do.
     """
 
@@ -50,6 +51,7 @@ class TaskSource:
     unscored_classes: tuple[int, ...] = ()
     num_frames: int = 0
     image_shape: tuple[int, int, int] | None = None
+    most_objects: int = 0
     digest: str = ""
 
 

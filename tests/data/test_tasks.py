@@ -279,6 +279,7 @@ def test_a_folder_of_panoptic_segments(tmp_path):
         (folder.with_suffix(".json")).write_text(json.dumps(content))
     train, _ = data.load_task(str(tmp_path), "panoptic")
     assert (train.class_names, train.stuff_classes) == (("cat", "sky"), (1,))
+    assert train.most_objects == 1  # without the crowd
     found = train.load(0)
     assert found["labels"].tolist() == [1, 0]
     assert found["crowd"].tolist() == [False, True]
@@ -469,6 +470,24 @@ def test_more_objects_than_queries_are_named():
     )
     with pytest.raises(Exception, match=r"max_objects=1 for \d objects of exa"):
         first_of(batches)
+
+
+def test_what_a_folder_lacks_is_told_before_its_images_are_read(tmp_path):
+    for part in ("train", "valid"):
+        write_coco(tmp_path, part)
+    file = tmp_path / "valid" / "_annotations.coco.json"
+    content = json.loads(file.read_text())
+    (one, crowd) = content["annotations"]
+    content["annotations"] = [one, one | dict(id=3), crowd]
+    file.write_text(json.dumps(content))
+    parts = data.load_task(str(tmp_path), "detection")
+    assert [part.most_objects for part in parts] == [1, 2]
+    options = dict(batch_size=1, image_size=(8, 8), max_objects=1)
+    data.task_batches(parts[0], **options)
+    with pytest.raises(ValueError, match="max_objects=1 for 2 objects of an"):
+        data.task_eval_batches(parts[1], **options)
+    with pytest.raises(ValueError, match=r"Object 0 of .*a\.png' has none"):
+        data.load_task(str(tmp_path), "instances")
 
 
 def test_tfds_boxes_are_read_by_index():
