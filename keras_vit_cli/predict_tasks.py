@@ -133,8 +133,10 @@ def summary(found: dict, class_names: Sequence[str] | None) -> dict:
             str(i) if class_names is None else class_names[i]
             for i in present[kept]
         ]
-        shares = (counts[kept] / found["classes"].size).tolist()
-        return dict(classes=dict(zip(names, shares, strict=True)))
+        shares = dict.fromkeys(names, 0.0)  # several classes may share a name
+        for name, count in zip(names, counts[kept].tolist(), strict=True):
+            shares[name] += count / found["classes"].size
+        return dict(classes=shares)
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else value
         for name, value in found.items()

@@ -16,6 +16,7 @@ from small_runs import small_vit
 import keras_vit
 import keras_vit_cli
 from keras_vit import data
+from keras_vit_cli import predict_tasks
 from keras_vit_cli.opening import load
 from tests.drawn_folders import drawn
 
@@ -313,3 +314,10 @@ def test_images_of_any_shape_are_classified_as_squares(tmp_path, capsys):
     for one in json.loads(out)["predictions"]:
         logit = logits[0, ["a", "cat"].index(one["class"])]
         assert one["score"] == pytest.approx(1 / (1 + np.exp(-logit)), 1e-4)
+
+
+def test_shares_of_classes_of_one_name_are_added():
+    found = dict(classes=np.array([[0, 1], [2, 2]]))
+    names = ("door", "wall", "door")
+    expected = dict(classes=dict(door=0.75, wall=0.25))
+    assert predict_tasks.summary(found, names) == expected
