@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, Epsilon, checked
-from keras_vit.layers.base import CompositeLayer, check_shape
+from keras_vit.layers.base import CompositeLayer, check_bias, check_shape
 from keras_vit.layers.keras_layers import Dense
 from keras_vit.layers.mlp_block import Activation, MlpBlock
 from keras_vit.ops.attention import softmax
@@ -30,7 +30,8 @@ class AttentionPooling(CompositeLayer):
     Output shape: `[B, D]`
 
     Raises:
-        ValueError: If D is no multiple of `num_heads`.
+        ValueError: If D is no multiple of `num_heads`, or a bias has other axes
+            or is no floating point.
 
     Reference:
         `MAPHead` of google-research/big_vision, after Zhai et al. 2022
@@ -88,6 +89,8 @@ class AttentionPooling(CompositeLayer):
         )
 
     def call(self, inputs, bias=None):
+        if bias is not None:
+            check_bias(self, bias)
         weights, value = self._attend(inputs, bias)
         x = ops.matmul(ops.cast(weights, value.dtype), value)  # [B, A, 1, E]
         x = ops.reshape(x, (-1, 1, self.num_heads * self.head_size))

@@ -67,6 +67,27 @@ def _other_shape(layer, found, expected):
     )
 
 
+def check_bias(layer, bias):
+    """Check that what attention adds to its logits is a bias.
+
+    A mask of truth values, as `keras.layers.MultiHeadAttention` takes it, would
+    be added as ones, except by PyTorch's fused products. Without the axis of
+    the heads, examples would be taken for heads.
+
+    Args:
+        layer: The layer.
+        bias: A tensor.
+    """
+    dtype = keras.backend.standardize_dtype(bias.dtype)
+    if not keras.backend.is_float_dtype(dtype) or len(bias.shape) != 4:
+        raise ValueError(
+            f"{type(layer).__name__} `{layer.name}` adds a bias of floating "
+            "point to its logits, [B, 1, T', T] for T' queries. Received: "
+            f"{dtype} of shape {tuple(bias.shape)}. Of a mask [B, T', T] make "
+            "keras.ops.where(mask, 0.0, -1e4)[:, None]."
+        )
+
+
 class FrozenWeights(keras.layers.Layer):
     """A layer that records which of its own weights are frozen.
 

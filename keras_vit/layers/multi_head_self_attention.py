@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit._arguments import Count, Epsilon, Positive, Rate, checked
-from keras_vit.layers.base import CompositeLayer, check_shape
+from keras_vit.layers.base import CompositeLayer, check_bias, check_shape
 from keras_vit.layers.keras_layers import NORMS, Dense, Norm
 from keras_vit.ops import rotary
 from keras_vit.ops.attention import (
@@ -64,8 +64,8 @@ class MultiHeadSelfAttention(CompositeLayer):
     Output shape: `[B, T, D]`
 
     Raises:
-        ValueError: If D is no multiple of `num_heads`, or E none of 4 with
-            rotary positions.
+        ValueError: If D is no multiple of `num_heads`, E none of 4 with rotary
+            positions, or a bias has other axes or is no floating point.
 
     Reference:
         Dosovitskiy et al. 2021, equations 5 to 8; checked against
@@ -173,6 +173,8 @@ class MultiHeadSelfAttention(CompositeLayer):
             )
 
     def call(self, inputs, training=None, bias=None):
+        if bias is not None:
+            check_bias(self, bias)
         return self.out(self._attend(inputs, training, bias))
 
     def _attend(self, inputs, training, bias=None):

@@ -51,7 +51,8 @@ class TransformerBlock(Block):
     Output shape: `[B, T, D]`
 
     Raises:
-        ValueError: If D is no multiple of `num_heads`.
+        ValueError: If D is no multiple of `num_heads`, or a bias has other axes
+            or is no floating point.
 
     Reference:
         Dosovitskiy et al. 2021, equations 2 and 3; checked against

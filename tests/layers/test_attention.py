@@ -229,3 +229,17 @@ def test_an_exported_dense_layer_has_public_operations_alone():
     with torch.no_grad():
         program = torch.export.export(layer, (torch.ones(2, 8),))
     assert "mkldnn" not in str(program.graph)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("name", ["attention", "pooling"])
+def test_a_mask_is_no_bias(name):
+    tokens = ops.ones((2, 3, 4))
+    layer = layers.MultiHeadSelfAttention(num_heads=2)
+    if name == "pooling":
+        layer = layers.AttentionPooling(num_heads=2, mlp_dim=4)
+    layer(tokens, bias=ops.zeros((2, 1, 1, 3)))
+    with pytest.raises(ValueError, match="floating point.*bool of shape"):
+        layer(tokens, bias=ops.ones((2, 1, 1, 3), "bool"))
+    with pytest.raises(ValueError, match=r"shape \(2, 1, 3\)"):
+        layer(tokens, bias=ops.zeros((2, 1, 3)))  # as many heads as examples
