@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from keras_vit._arguments import Count, checked
+from keras_vit.models import ImageModel
 from keras_vit.ops import xla
 from keras_vit.training.task_loss import clear_gradients
 
@@ -43,8 +44,8 @@ def accumulate(model: keras.Model, micro_batches: Count) -> keras.Model:
 
     Raises:
         ValueError: If `micro_batches` is not a positive integer, the model is
-            not functional or computes a loss of its own or, in training, if
-            `micro_batches` does not divide the batch of a replica.
+            not functional or has a loss or a step of its own or, in training,
+            if `micro_batches` does not divide the batch of a replica.
 
     Example:
         trained = keras_vit.training.accumulate(model, micro_batches=8)
@@ -62,16 +63,30 @@ def accumulate(model: keras.Model, micro_batches: Count) -> keras.Model:
             "`model` must be functional. Received: "
             f"{model.name!r} of {type(model)}"
         )
-    own = "compute_loss" in vars(model)  # of `set_loss`
-    if own or type(model).compute_loss is not keras.Model.compute_loss:
+    if own := [name for name in _OWN if _overrides(model, name)]:
+        remedy = ""
+        if own == ["compute_loss"]:
+            remedy = " Call `set_loss` on the returned model instead."
         raise ValueError(
-            "`model` must leave its loss to `compile`, because the returned "
-            f"model has layers of it alone. Received: {model.name!r} with its "
-            "own `compute_loss`. Call `set_loss` on the returned model instead."
+            "`model` must leave its loss and its steps to `compile` and `fit`, "
+            "because the returned model has layers of it alone. Received: "
+            f"{model.name!r} with its own `{own[0]}`.{remedy}"
         )
     trained = _OF_BACKEND(model.input, model.output, name=model.name)
     trained.micro_batches = micro_batches
     return trained
+
+
+_OWN = ("compute_loss", "train_step", "test_step", "compute_metrics")
+
+
+def _overrides(model, name):
+    """Return whether a model has a method of the user's own, or `set_loss`'s.
+
+    A model of this package only clears gradients in its training step.
+    """
+    usual = [getattr(base, name) for base in (keras.Model, ImageModel)]
+    return name in vars(model) or getattr(type(model), name) not in usual
 
 
 class _Accumulation(keras.Model):

@@ -180,6 +180,16 @@ def test_a_model_with_its_own_loss_is_refused():
         training.accumulate(model, 2)
 
 
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("name", ["train_step", "test_step", "compute_metrics"])
+def test_a_model_with_its_own_steps_is_refused(name):
+    step = getattr(keras.Model, name)
+    own = type("Own", (keras.Model,), {name: lambda *given: step(*given)})
+    model = make_model()
+    with pytest.raises(ValueError, match=f"its own `{name}`.$"):
+        training.accumulate(own(model.input, model.output), 2)
+
+
 def test_a_batch_must_be_divisible():
     images, labels, _ = make_data(6)
     trained = training.accumulate(make_model(), 4)
