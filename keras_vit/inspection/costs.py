@@ -129,13 +129,21 @@ def cost(
         input_shape: Shape of an example, without the batch; the model's.
 
     Raises:
-        ValueError: If the model's input has unknown sizes, or does not fit.
+        ValueError: If the model's input has unknown sizes, or does not fit, or
+            the model has recurrent layers.
 
     Example:
         model = keras_vit.ViTB16(input_shape=(32, 32, 3))
         print(keras_vit.cost(model))
         print(keras_vit.cost(model).macs)
     """
+    for layer in nested_layers(model):
+        if isinstance(layer, keras.layers.RNN):
+            # Backends trace none of its steps, or one, or two.
+            raise ValueError(
+                "`model` must have no recurrent layers, whose steps are not "
+                f"counted. Received: {model.name!r} with {layer.name!r}"
+            )
     spec = keras.KerasTensor((1, *_shape(model, input_shape)))
     counters = []
 

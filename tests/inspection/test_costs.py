@@ -158,3 +158,11 @@ def test_several_inputs_are_refused():
     model = keras.Model(inputs, keras.layers.Add()(inputs))
     with pytest.raises(ValueError, match="must have one input.*with 2"):
         keras_vit.cost(model)
+
+
+@pytest.mark.backend("torch")
+def test_recurrent_layers_are_refused():
+    frames = keras.Input((3, 4))
+    rnn = keras.layers.Bidirectional(keras.layers.GRU(2, name="steps"))
+    with pytest.raises(ValueError, match="recurrent layers.*'forward_steps'"):
+        keras_vit.cost(keras.Model(frames, rnn(frames)))
