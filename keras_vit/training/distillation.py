@@ -61,7 +61,7 @@ class DistillationLoss(keras.losses.Loss):
         temperature: Positive | None = None,
         label_smoothing: Rate = 0.0,
         name: str = "distillation_loss",
-        reduction: str = "sum_over_batch_size",
+        reduction: str | None = "sum_over_batch_size",
         dtype=None,
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)

@@ -34,7 +34,7 @@ class SigmoidCrossentropy(keras.losses.Loss):
         self,
         label_smoothing: Rate = 0.0,
         name: str = "sigmoid_crossentropy",
-        reduction: str = "sum_over_batch_size",
+        reduction: str | None = "sum_over_batch_size",
         dtype=None,
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)

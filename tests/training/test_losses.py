@@ -22,3 +22,7 @@ def test_cross_entropies_are_summed_over_classes(smoothing):
     )
     again = keras.losses.deserialize(keras.losses.serialize(loss))
     assert float(again(LABELS, LOGITS)) == float(loss(LABELS, LOGITS))
+    each = training.SigmoidCrossentropy(smoothing, reduction=None)
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(each(LABELS, LOGITS)), expected, rtol=1e-6
+    )
