@@ -79,12 +79,12 @@ def check_bias(layer, bias):
         bias: A tensor.
     """
     dtype = keras.backend.standardize_dtype(bias.dtype)
-    if not keras.backend.is_float_dtype(dtype) or len(bias.shape) != 4:
+    if not keras.backend.is_float_dtype(dtype) or len(bias.shape) not in (2, 4):
         raise ValueError(
             f"{type(layer).__name__} `{layer.name}` adds a bias of floating "
-            "point to its logits, [B, 1, T', T] for T' queries. Received: "
-            f"{dtype} of shape {tuple(bias.shape)}. Of a mask [B, T', T] make "
-            "keras.ops.where(mask, 0.0, -1e4)[:, None]."
+            "point to its logits, [B, 1, T', T] for T' queries, or [T', T]. "
+            f"Received: {dtype} of shape {tuple(bias.shape)}. Of a mask "
+            "[B, T', T] make keras.ops.where(mask, 0.0, -1e4)[:, None]."
         )
 
 

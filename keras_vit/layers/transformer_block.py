@@ -46,7 +46,8 @@ class TransformerBlock(Block):
 
     Call arguments:
         inputs: `[B, T, D]`
-        attention_bias: Added to the logits of the attention, `[B, 1, T, T]`.
+        attention_bias: Added to the logits of the attention, `[B, 1, T, T]` or
+            `[T, T]`.
 
     Output shape: `[B, T, D]`
 

@@ -239,6 +239,7 @@ def test_a_mask_is_no_bias(name):
     if name == "pooling":
         layer = layers.AttentionPooling(num_heads=2, mlp_dim=4)
     layer(tokens, bias=ops.zeros((2, 1, 1, 3)))
+    layer(tokens, bias=ops.zeros((1, 3)))
     with pytest.raises(ValueError, match="floating point.*bool of shape"):
         layer(tokens, bias=ops.ones((2, 1, 1, 3), "bool"))
     with pytest.raises(ValueError, match=r"shape \(2, 1, 3\)"):
