@@ -265,6 +265,7 @@ def _source(name, keys, given, true, names, videos, clip):
         load=load,
         targets=lambda index: objects(true.get(kept[index], {})),
         num_frames=clip[0],
+        most_objects=max(len(given.get(key, {})) for key in kept),
         digest=hashlib.blake2b(content.encode(), digest_size=16).hexdigest(),
     )
 

@@ -59,7 +59,8 @@ class MultiHeadSelfAttention(CompositeLayer):
 
     Call arguments:
         inputs: `[B, T, D]`
-        bias: Added to the logits, `[B, 1, T, T]`. It gets no gradient.
+        bias: Added to the logits, `[B, 1, T, T]` or `[T, T]`. It gets no
+            gradient.
 
     Output shape: `[B, T, D]`
 

@@ -16,6 +16,9 @@ from keras_vit.models import ImageModel
 from keras_vit.ops import xla
 from keras_vit.training.task_loss import clear_gradients
 
+# What a model of layers of another does not take over.
+_OWN = ("compute_loss", "train_step", "test_step", "compute_metrics")
+
 
 @checked
 def accumulate(model: keras.Model, micro_batches: Count) -> keras.Model:
@@ -75,9 +78,6 @@ def accumulate(model: keras.Model, micro_batches: Count) -> keras.Model:
     trained = _OF_BACKEND(model.input, model.output, name=model.name)
     trained.micro_batches = micro_batches
     return trained
-
-
-_OWN = ("compute_loss", "train_step", "test_step", "compute_metrics")
 
 
 def _overrides(model, name):

@@ -70,6 +70,7 @@ def test_persons_have_their_actions_and_a_clip_around_them(tmp_path):
     assert evaluation.targets(0)["actions"].tolist() == [[0, 0, 1]]
     # Nobody is found at second 904.
     assert len(evaluation.load(1)["boxes"]) == 0
+    assert (train.most_objects, evaluation.most_objects) == (2, 1)
     assert len(evaluation.targets(1)["boxes"]) == 1
 
 
